@@ -61,10 +61,8 @@ func (h host) provision(key []byte, logger *slog.Logger) *provision.Host {
 		Provider:  func(place, name string) (provision.Provider, error) { return providerNamed(h.data, place, name) },
 		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
 		Runner:    runnerFor, Remember: func(id string) error { return remember(h.data, id) }, Key: key, Log: logger,
-		Environ: provision.Environ{
-			GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET"),
-			Token: os.Getenv("GITHUB_TOKEN"),
-		},
+		Box:        sandbox.Options{GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET")},
+		Token:      os.Getenv("GITHUB_TOKEN"),
 		LocalBoxes: true,
 	}
 	if boxes, is := h.rows(); is {

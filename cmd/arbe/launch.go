@@ -223,11 +223,15 @@ func (p *program) place(ctx context.Context, h host, o *order) (err error) {
 	if err = ask(); err != nil {
 		return err
 	}
-	asked, err := h.asked(ctx, *o)
-	if err == nil {
-		o.place, err = o.to.Place(ctx, &o.Task, asked)
-	}
+	db, err := h.database(ctx)
 	if err != nil {
+		return databaseExit(err)
+	}
+	asked, err := o.asked(ctx, db.Host())
+	if err != nil {
+		return databaseExit(fmt.Errorf("the rows of thread %s: %w", o.Thread, err))
+	}
+	if o.place, err = o.to.Place(ctx, &o.Task, asked); err != nil {
 		return databaseExit(err)
 	}
 	return p.box(ctx, h, o)
@@ -378,9 +382,8 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		Live: c.Bool("live"), Idle: c.Duration("idle"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
-			GitHub:    os.Getenv("GITHUB_SERVER_URL"),
-			Ephemeral: !c.Bool("keep"),
-			Image:     c.String("image"), Snapshot: c.String("snapshot"), Target: os.Getenv("DAYTONA_TARGET"),
+			GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET"),
+			Image: c.String("image"), Snapshot: c.String("snapshot"), Ephemeral: !c.Bool("keep"),
 		},
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}

@@ -69,25 +69,10 @@ func noRows(box sandbox.Ref) error {
 
 // asked finds what a launch's flags stand for: names, ids or beginnings of ids. Without a house it is the thread's;
 // without that an environment is named by its id alone.
-func (h host) asked(ctx context.Context, o order) (a provision.Asked, err error) {
-	if h.database == nil {
-		return a, nil
-	}
-	db, err := h.database(ctx)
-	if err != nil {
-		return a, err
-	}
-	if a, err = idsOf(ctx, db.Host(), o); err != nil {
-		err = fmt.Errorf("the rows of thread %s: %w", o.Thread, err)
-	}
+func (o order) asked(ctx context.Context, s control.Scope) (a provision.Asked, err error) {
 	if o.providerSet {
 		a.Provider = o.provider
 	}
-	return a, err
-}
-
-// idsOf returns the ids that a launch's flags stand for.
-func idsOf(ctx context.Context, s control.Scope, o order) (a provision.Asked, err error) {
 	if o.house != "" {
 		h, err := findHouse(ctx, s, o.house)
 		if err != nil {

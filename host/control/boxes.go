@@ -45,7 +45,7 @@ func (b Boxes) Claimed(ctx context.Context, thread string) (run string, since ti
 	return run, since, err
 }
 
-// Obtain is resolve.Rows'. The order of locks is that of Resolve: sandbox, then threads.
+// Obtain is resolve.Rows'. The order of locks, here and elsewhere, is: sandbox, then threads.
 func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
 	err = raced(func() error {
 		return b.tx(ctx, "get the sandbox of thread "+o.Thread, func(tx pgx.Tx) error {
@@ -127,8 +127,7 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 		return turn, notices(ctx, tx, &turn)
 	}
 	var r Resolution
-	w := Want{Environment: o.Environment, Ephemeral: o.Ephemeral, Patience: rows.MakeTimeout}
-	if err := r.make(ctx, tx, o.Thread, box, w); err != nil {
+	if err := r.make(ctx, tx, box, o, rows.MakeTimeout); err != nil {
 		return turn, err
 	}
 	turn.Row, turn.Make = r.Sandbox, true

@@ -9,40 +9,6 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Claim gives a driven thread to a run: its row is running from then on. It returns rows.ErrRunning where another run
-// has the thread, and rows.ErrDeadBox where its sandbox is dead: Resolve gets another one. The same run may claim
-// again.
-//
-// The sandbox's row is locked first, as a release locks it: a sandbox does not die under a claim.
-func (s Scope) Claim(ctx context.Context, thread, run string) (t rows.Thread, err error) {
-	err = raced(func() error {
-		return s.tx(ctx, "claim thread "+thread, func(tx pgx.Tx) error {
-			b, err := lockBox(ctx, tx, thread, "for share")
-			if err != nil {
-				return err
-			}
-			t, err = one[rows.Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, thread)
-			switch {
-			case err != nil:
-				return err
-			case t.Agent == "":
-				return rows.Refuse(rows.ErrInvalid, "thread "+thread).Because("it is a chat")
-			case t.Status == rows.ThreadRunning && t.ClaimedRun == run:
-				return nil
-			case t.Status == rows.ThreadRunning:
-				return rows.Refuse(rows.ErrRunning, "thread "+thread)
-			case b != nil && b.Status == rows.BoxDead:
-				return rows.Refuse(rows.ErrDeadBox, "thread "+thread)
-			}
-			t, err = one[rows.Thread](ctx, tx, "thread", `
-				update threads set status = 'running', claimed_run = $2, claimed_at = now()
-				where id = $1 and status <> 'running' returning `+threadColumns, thread, run)
-			return err
-		})
-	})
-	return t, err
-}
-
 // Adopt gives a thread's row the verdict of a run that has claimed it. done is false where the run does not have the
 // thread any more.
 func (s Scope) Adopt(ctx context.Context, thread, run, status string) (done bool, err error) {

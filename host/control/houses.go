@@ -34,15 +34,6 @@ func (s Scope) Houses(ctx context.Context) (all []rows.House, err error) {
 	return all, err
 }
 
-// House returns a house.
-func (s Scope) House(ctx context.Context, id string) (h rows.House, err error) {
-	err = s.tx(ctx, "read house "+id, func(tx pgx.Tx) error {
-		h, err = one[rows.House](ctx, tx, "house", `select `+houseColumns+` from houses where id = $1`, id)
-		return err
-	})
-	return h, err
-}
-
 // HouseCounts returns how much a house has.
 func (s Scope) HouseCounts(ctx context.Context, id string) (n rows.HouseCounts, err error) {
 	err = s.tx(ctx, "count what is in house "+id, func(tx pgx.Tx) error {

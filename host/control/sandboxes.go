@@ -15,29 +15,12 @@ import (
 const sandboxColumns = `id, house_id as house, environment_id as environment, provider,
 	coalesce(provider_ref, '') as ref, ephemeral, status, pending_until, created_at, destroyed_at`
 
-// Sandboxes returns a house's sandboxes that are not dead, or whose machine is not known to be gone, the newest first.
-func (s Scope) Sandboxes(ctx context.Context, house string) (all []rows.Box, err error) {
-	err = s.tx(ctx, "list sandboxes of house "+house, func(tx pgx.Tx) error {
-		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
-			where house_id = $1 and (status <> 'dead' or destroyed_at is null) order by created_at desc, id`, house)
-		return err
-	})
-	return all, err
-}
-
 const boxByID = `select ` + sandboxColumns + ` from sandboxes where id = $1`
-
-// Want is what Resolve needs to make a sandbox.
-type Want struct {
-	Environment string        // outranks the thread's and the house's default
-	Ephemeral   bool          // it is made for one run
-	Patience    time.Duration // for the machine to be live. Default 15 min
-}
 
 // Resolution is the sandbox of a thread.
 type Resolution struct {
 	Sandbox rows.Box
-	Made    bool     // the caller has to make its machine, and to report it by Live
+	Made    bool     // the caller has to make its machine
 	From    string   // the dead sandbox that it replaces; "" where there was none
 	Threads []string // that were repointed from the dead one: each gets a signal
 }
@@ -57,47 +40,25 @@ func raced(f func() error) error {
 	return fmt.Errorf("%w: the thread's sandbox changes all the time", rows.ErrBusy)
 }
 
-// Resolve returns a thread's sandbox. Where it has none or a dead one, Resolve makes the row of a new one, pending, and
-// repoints each thread of the dead one to it. Of many callers at once one makes it. The order of locks, here and
-// elsewhere, is: sandbox, then threads.
-func (s Scope) Resolve(ctx context.Context, thread string, w Want) (r Resolution, err error) {
-	if w.Patience == 0 {
-		w.Patience = 15 * time.Minute
-	}
-	err = raced(func() error {
-		return s.tx(ctx, "resolve the sandbox of thread "+thread, func(tx pgx.Tx) error {
-			r = Resolution{}
-			b, err := lockBox(ctx, tx, thread, "for update")
-			if err != nil {
-				return err
-			}
-			if b != nil && b.Status != rows.BoxDead {
-				r.Sandbox = *b
-				return nil
-			}
-			return r.make(ctx, tx, thread, b, w)
-		})
-	})
-	return r, err
-}
-
 // make makes the row of a thread's sandbox, in place of a dead one or of none.
-func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *rows.Box, w Want) error {
-	e, err := recipe(ctx, tx, thread, w.Environment, dead)
+func (r *Resolution) make(
+	ctx context.Context, tx pgx.Tx, dead *rows.Box, o rows.BoxOrder, patience time.Duration,
+) error {
+	e, err := recipe(ctx, tx, o.Thread, o.Environment, dead)
 	if err != nil {
 		return err
 	}
 	r.Sandbox, err = one[rows.Box](ctx, tx, "sandbox", `
 		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until)
 		values ($1, $2, $3, $4, now() + $5::interval) returning `+sandboxColumns,
-		e.House, e.ID, e.Runtime, w.Ephemeral, w.Patience)
+		e.House, e.ID, e.Runtime, o.Ephemeral, patience)
 	if err != nil {
 		return err
 	}
 	r.Made = true
 	if dead == nil {
-		r.Threads = []string{thread}
-		return exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, thread, r.Sandbox.ID)
+		r.Threads = []string{o.Thread}
+		return exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, o.Thread, r.Sandbox.ID)
 	}
 	r.From = dead.ID
 	r.Threads, err = column[string](ctx, tx,
@@ -139,7 +100,7 @@ func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Bo
 }
 
 // Place returns where the next run or command of a thread goes: into its sandbox, or into a new one by the environment
-// that is wanted, else by the one that Resolve takes. What is archived is the caller's to refuse.
+// that is wanted, else by the one that Obtain takes. What is archived is the caller's to refuse.
 func (s Scope) Place(ctx context.Context, thread, wanted string) (p rows.Place, err error) {
 	err = s.tx(ctx, "read the place of thread "+thread, func(tx pgx.Tx) error {
 		t, err := one[rows.Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, thread)
@@ -199,23 +160,6 @@ func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*rows.Box, 
 		return nil, errRaced
 	}
 	return b, nil
-}
-
-// Live reports the machine of a pending sandbox. It returns rows.ErrDeadBox where the sandbox has expired: the caller
-// deletes the machine. Repeating it changes nothing.
-func (s Scope) Live(ctx context.Context, id, ref string) error {
-	return s.tx(ctx, "report the machine of sandbox "+id, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update sandboxes set status = 'live', provider_ref = $2, live_at = now()
-			where id = $1 and (status = 'pending' or status = 'live' and provider_ref = $2)`, id, ref)
-		if err != nil || tag.RowsAffected() > 0 {
-			return err
-		}
-		if _, err := one[rows.Box](ctx, tx, "sandbox",
-			`select `+sandboxColumns+` from sandboxes where id = $1`, id); err != nil {
-			return err
-		}
-		return rows.Refuse(rows.ErrDeadBox, "sandbox "+id)
-	})
 }
 
 // Expire declares sandboxes dead that are pending for too long, and returns how many. It removes holds that have

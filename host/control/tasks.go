@@ -339,13 +339,3 @@ func (q Queue) change(ctx context.Context, what, sql string, args ...any) error 
 	}
 	return err
 }
-
-// Waiting returns the threads whose tasks are not launched yet, those that a host has included.
-func (q Queue) Waiting(ctx context.Context) (threads []string, err error) {
-	err = q.DB.Host().tx(ctx, "list tasks", func(tx pgx.Tx) (err error) {
-		threads, err = column[string](ctx, tx,
-			`select id from threads where launch_after is not null order by launch_after, id`)
-		return err
-	})
-	return threads, err
-}

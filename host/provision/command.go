@@ -47,7 +47,7 @@ func (h *Host) Command(
 		return x, true, err
 	}
 	t := launch.Task{
-		Thread: r.Thread, Exec: r.ID, Author: r.Author, Environment: environment, Box: h.Environ.Options(),
+		Thread: r.Thread, Exec: r.ID, Author: r.Author, Environment: environment, Box: h.Box,
 	}
 	if err := h.Follow(&t, p); err != nil {
 		return x, true, err

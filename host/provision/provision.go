@@ -47,17 +47,11 @@ type Host struct {
 	Boxes   resolve.Rows
 	Secrets func(ctx context.Context, environment string) (map[string]string, error)
 
-	Environ    Environ
+	Box        sandbox.Options   // of each box
+	Token      string            // for repositories: the operator's, which no member's task gets
 	LocalBoxes bool              // commands, and tasks of members, may run as the user of this process
 	Env        map[string]string // of the agent of each task
 	Files      []launch.Inline   // in the box of each task
-}
-
-// Environ is what boxes get of this host's environment.
-type Environ struct {
-	GitHub string // GITHUB_SERVER_URL
-	Target string // DAYTONA_TARGET
-	Token  string // GITHUB_TOKEN, the operator's
 }
 
 // Rows are the rows of the host: all houses.
@@ -89,11 +83,6 @@ func (e *UnreachableError) Unwrap() error { return e.error }
 func NoRows(box sandbox.Ref) error {
 	const text = "%s has a row in a database, which tells who needs it: set ARBE_DATABASE or use --database"
 	return fmt.Errorf(text, box)
-}
-
-// Options are what each box gets of this host's environment, but for the operator's token.
-func (e Environ) Options() sandbox.Options {
-	return sandbox.Options{Target: e.Target, GitHub: e.GitHub}
 }
 
 // Follow makes a task's box by the environment of its place, which is checked again, and gives it that one's secrets.

@@ -75,7 +75,7 @@ func (h *Host) Launch(ctx context.Context, o rows.Task) error {
 		err = h.Remember(o.Thread)
 	}
 	if err != nil {
-		if temporary(err) {
+		if h.Temporary(err) {
 			return err
 		}
 		return errors.Join(err, h.Refuse(ctx, o, err))
@@ -108,10 +108,7 @@ func waits(err error) error {
 }
 
 // Temporary implements Tasks.
-func (*Host) Temporary(err error) bool { return temporary(err) }
-
-// temporary reports whether a launch that has failed may succeed when it is repeated.
-func temporary(err error) bool {
+func (*Host) Temporary(err error) bool {
 	var se *thread.StatusError
 	if errors.As(err, &se) {
 		switch se.Status {
@@ -131,14 +128,14 @@ func temporary(err error) bool {
 func (h *Host) task(o rows.Task) launch.Task {
 	t := launch.Task{
 		Thread: o.Thread, Run: o.Run(), Queued: true, Author: o.Author, Driver: o.Agent, Prompt: o.Prompt,
-		Harness: o.Harness, Model: o.Model, Live: o.Live, Env: h.Env, Files: h.Files, Box: h.Environ.Options(),
+		Harness: o.Harness, Model: o.Model, Live: o.Live, Env: h.Env, Files: h.Files, Box: h.Box,
 	}
 	t.Box.Repo, t.Box.Branch, t.Box.Ephemeral = o.Repo, o.Branch, o.Sandbox == ""
 	if o.Parent != "" {
 		t.Parent = &thread.Parent{ThreadID: o.Parent, AuthorID: o.Result}
 	}
-	if o.Trusted { // the token is the operator's: no member clones with it
-		t.Box.Token = h.Environ.Token
+	if o.Trusted {
+		t.Box.Token = h.Token
 	}
 	return t
 }
@@ -175,7 +172,7 @@ func (h *Host) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, laun
 		return fail(err)
 	}
 	l.Continued = func(ctx context.Context, err error) bool {
-		return errors.Is(context.Cause(ctx), ErrStopped) || temporary(err)
+		return errors.Is(context.Cause(ctx), ErrStopped) || h.Temporary(err)
 	}
 	return l, t, nil
 }

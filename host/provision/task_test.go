@@ -48,7 +48,7 @@ func TestTemporary(t *testing.T) {
 		{"an entry that is too large", &thread.StatusError{Status: http.StatusRequestEntityTooLarge}, false},
 		{"anything else", errors.New("no such repository"), false},
 	} {
-		if got := temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {
+		if got := (*Host)(nil).Temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
 		}
 	}
@@ -57,8 +57,8 @@ func TestTemporary(t *testing.T) {
 // What a task's run gets: a member's has no token of the operator.
 func TestTask(t *testing.T) {
 	h := &Host{
-		Environ: Environ{GitHub: "https://github.example", Target: "eu", Token: "operator's"},
-		Env:     map[string]string{"KEY": "value"}, Files: []launch.Inline{{Path: ".npmrc"}},
+		Box: sandbox.Options{GitHub: "https://github.example", Target: "eu"}, Token: "operator's",
+		Env: map[string]string{"KEY": "value"}, Files: []launch.Inline{{Path: ".npmrc"}},
 	}
 	for _, tt := range []struct {
 		name             string

@@ -18,11 +18,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // served returns a server of h behind front, that ends with the test.
-func served(t *testing.T, h http.Handler, m *metrics, l Limits, access io.Writer) *httptest.Server {
+func served(t *testing.T, h http.Handler, m *metrics.Set, l Limits, access io.Writer) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(front(h, m, l, access, nobody))
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
@@ -214,8 +216,8 @@ func TestAccessLogOfEnds(t *testing.T) {
 func TestAccessLogExpectContinue(t *testing.T) {
 	log := make(output.Lines, 1)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(http.StatusUnauthorized, "no_token", "a bearer token is required").write(w)
-	}), newMetrics("test", nil, ""), Limits{Rate: 100}, log)
+		request.Refuse(http.StatusUnauthorized, "no_token", "a bearer token is required").Write(w)
+	}), metrics.New("test", nil, ""), Limits{Rate: 100}, log)
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 )
 
@@ -39,21 +40,21 @@ type backer interface {
 // backup serves a copy of the log. One that breaks off can't be mistaken for a whole one: the connection breaks, and
 // the manifest at its end is missing.
 func (s *Server) backup(w http.ResponseWriter, r *http.Request) {
-	s.answerError(w, r, s.sendBackup(w, r))
+	s.core.AnswerError(w, r, s.sendBackup(w, r))
 }
 
 func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	authorization := r.Header.Get("Authorization")
-	if _, err := s.permit(r.Context(), authorization, token.SubjectAdmin, token.ScopeBackup); err != nil {
+	if _, err := s.core.Permit(r.Context(), authorization, token.SubjectAdmin, token.ScopeBackup); err != nil {
 		return err
 	}
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
-		return refuse(http.StatusMethodNotAllowed, "method", "want GET")
+		return request.Refuse(http.StatusMethodNotAllowed, "method", "want GET")
 	}
 	engine, ok := s.Log.Engine().(backer)
 	if !ok {
-		return refuse(
+		return request.Refuse(
 			http.StatusNotImplemented,
 			"no_backup",
 			"the log is on a NATS cluster, which has a tool of its own for this: nats stream backup",
@@ -61,24 +62,24 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.closing(), cancel)() // a server that stops does not wait for it
+	defer context.AfterFunc(s.core.Closing, cancel)() // a server that stops does not wait for it
 	began := time.Now()
 	down := &download{w: w, rc: http.NewResponseController(w)}
-	out := bufio.NewWriterSize(down, readChunk)
+	out := bufio.NewWriterSize(down, request.ReadChunk)
 	err := engine.Backup(ctx, out)
 	if err == nil {
 		err = out.Flush()
 	}
 	switch {
 	case err == nil:
-		s.metrics.backedUp(time.Now())
+		s.core.Metrics.BackedUp(time.Now())
 		s.Logger.Info("backup sent", "bytes", down.sent, "ms", time.Since(began).Milliseconds())
 		return nil
 	case down.sent > 0:
 		s.Logger.Warn("backup interrupted", "bytes", down.sent, "error", err)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, pebble.ErrBusy):
-		return refuse(http.StatusConflict, "busy", "another backup is under way")
+		return request.Refuse(http.StatusConflict, "busy", "another backup is under way")
 	}
 	return err
 }

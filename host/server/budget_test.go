@@ -16,6 +16,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -117,7 +118,7 @@ func (b *besieged) honest(id string) {
 		""); status != http.StatusOK || !strings.Contains(body, id) {
 		b.t.Errorf("an honest read: %d %s", status, body)
 	}
-	if held := b.budget.Held(); held > b.Budget {
+	if held := b.core.Budget.Held(); held > b.Budget {
 		b.t.Errorf("%d bytes are held, of %d", held, b.Budget)
 	}
 }
@@ -127,7 +128,7 @@ func (b *besieged) until(what string, f func() bool) {
 	b.t.Helper()
 	for began := time.Now(); !f(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > patience {
-			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.budget.Held())
+			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.core.Budget.Held())
 		}
 	}
 }
@@ -175,7 +176,7 @@ func TestLargeSlowReaders(t *testing.T) {
 	text := strings.Repeat("x", thread.MaxEntry-1000)
 	for i := range 8 {
 		token := b.token(token.Grant{Stream: fmt.Sprint("s", i)})
-		if status, body := b.ask("PUT", fmt.Sprint("/v1/stream/s", i), token, jsonType,
+		if status, body := b.ask("PUT", fmt.Sprint("/v1/stream/s", i), token, request.JSON,
 			`"`+text+`"`); status != http.StatusCreated {
 			t.Fatalf("%d %s", status, body)
 		}
@@ -187,7 +188,7 @@ func TestLargeSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.until("full", func() bool { return b.budget.Held() >= 16<<20 })
+	b.until("full", func() bool { return b.core.Budget.Held() >= 16<<20 })
 	b.honest("a")
 }
 
@@ -235,7 +236,7 @@ func TestForkOffsetBound(t *testing.T) {
 	signed := b.token(token.Grant{Stream: "s"})
 	body := "[" + strings.TrimSuffix(strings.Repeat("1,", log.MaxMessages), ",") + "]"
 	for _, method := range []string{"PUT", "POST"} {
-		if status, got := b.ask(method, "/v1/stream/s", signed, jsonType, body); status >= 300 {
+		if status, got := b.ask(method, "/v1/stream/s", signed, request.JSON, body); status >= 300 {
 			t.Fatalf("%d %s", status, got)
 		}
 	}
@@ -244,9 +245,10 @@ func TestForkOffsetBound(t *testing.T) {
 		name := fmt.Sprint("f", sub)
 		r := httptest.NewRequest("PUT", protocolRoot+name, nil)
 		for k, v := range map[string]string{
-			"Authorization": "Bearer " + b.token(token.Grant{Stream: name}), headerForkToken: "Bearer " + signed,
-			headerForkedFrom: protocolRoot + "s",
-			headerForkOffset: offset(0), headerForkSub: fmt.Sprint(sub),
+			"Authorization":          "Bearer " + b.token(token.Grant{Stream: name}),
+			request.HeaderForkToken:  "Bearer " + signed,
+			request.HeaderForkedFrom: protocolRoot + "s",
+			request.HeaderForkOffset: request.Offset(0), request.HeaderForkSub: fmt.Sprint(sub),
 		} {
 			r.Header.Set(k, v)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -66,8 +67,8 @@ func (s *Server) withdraw(ctx context.Context, m member.Member, id string) error
 	}
 	if err := s.settleNow(ctx, id); err != nil {
 		s.Logger.Warn("task of a thread to delete not ended", "thread", id, "error", err)
-		return refuse(http.StatusServiceUnavailable, "unsettled",
-			"the thread's task could not be ended; the server's log has why").with("Retry-After", 5)
+		return request.Refuse(http.StatusServiceUnavailable, "unsettled",
+			"the thread's task could not be ended; the server's log has why").With("Retry-After", 5)
 	}
 	return nil
 }

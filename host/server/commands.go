@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -45,21 +46,21 @@ const (
 func RefuseCommand(why CommandFault, text string) error {
 	switch why {
 	case CommandLocal:
-		return refuse(http.StatusForbidden, "local_boxes", "%s", text)
+		return request.Refuse(http.StatusForbidden, "local_boxes", "%s", text)
 	case CommandAbsent:
-		return refuse(http.StatusNotFound, "not_found", "%s", text)
+		return request.Refuse(http.StatusNotFound, "not_found", "%s", text)
 	case CommandTaken:
-		return refuse(http.StatusConflict, "conflict", "%s", text)
+		return request.Refuse(http.StatusConflict, "conflict", "%s", text)
 	case CommandEnded:
-		return refuse(http.StatusConflict, "ended", "%s", text)
+		return request.Refuse(http.StatusConflict, "ended", "%s", text)
 	case CommandNoBox:
-		return refuse(http.StatusConflict, "no_box", "%s", text)
+		return request.Refuse(http.StatusConflict, "no_box", "%s", text)
 	case CommandNoProvider:
-		return refuse(http.StatusNotImplemented, "no_provider", "%s", text)
+		return request.Refuse(http.StatusNotImplemented, "no_provider", "%s", text)
 	case CommandBusy:
-		return refuse(http.StatusServiceUnavailable, "busy", "%s", text).with("Retry-After", 1)
+		return request.Refuse(http.StatusServiceUnavailable, "busy", "%s", text).With("Retry-After", 1)
 	}
-	return refuse(http.StatusBadRequest, "command", "%s", text)
+	return request.Refuse(http.StatusBadRequest, "command", "%s", text)
 }
 
 // Commands run commands in the boxes of threads. What they return of RefuseCommand is the answer to the caller.
@@ -78,12 +79,12 @@ func (s *Server) startCommand(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, free, err := s.readJSON(w, r, g, memberBody)
+	body, free, err := s.core.ReadJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
 	defer free()
-	c := Command{Thread: threadOf(g), Author: g.Author}
+	c := Command{Thread: request.ThreadOf(g), Author: g.Author}
 	if err := c.read(body); err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (s *Server) startCommand(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", jsonType)
+	w.Header().Set("Content-Type", request.JSON)
 	if fresh {
 		w.WriteHeader(http.StatusCreated)
 	}
@@ -110,9 +111,9 @@ func (s *Server) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := r.PathValue("exec")
 	if !thread.ValidRun(id) {
-		return refuse(http.StatusNotFound, "not_found", "the thread has no such command")
+		return request.Refuse(http.StatusNotFound, "not_found", "the thread has no such command")
 	}
-	if err := s.Commands.Cancel(r.Context(), threadOf(g), id, g.Author); err != nil {
+	if err := s.Commands.Cancel(r.Context(), request.ThreadOf(g), id, g.Author); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
@@ -124,27 +125,27 @@ func (s *Server) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 // secrets already, but not those that a new box gets.
 func (s *Server) permitCommand(r *http.Request) (token.Grant, error) {
 	id := r.PathValue("id")
-	m, is, err := s.member(r)
+	m, is, err := s.core.Member(r)
 	var g token.Grant
 	switch {
 	case err != nil:
 		return g, err
 	case is:
 		g = token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Author: m.Agent}
-		if err = s.mayOpen(r.Context(), m, id); err == nil {
-			err = s.refuseClosed(r.Context(), id)
+		if err = s.core.MayOpen(r.Context(), m, id); err == nil {
+			err = s.core.RefuseClosed(r.Context(), id)
 		}
 		g = g.By("member " + m.Agent)
 	case !thread.ValidThread(id):
-		return g, errBadThread
+		return g, request.ErrBadThread
 	default:
-		g, err = s.permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
+		g, err = s.core.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
 		if err == nil && g.Run != "" {
-			err = refuse(http.StatusForbidden, "wrong_run", "a run's token starts and ends no commands")
+			err = request.Refuse(http.StatusForbidden, "wrong_run", "a run's token starts and ends no commands")
 		}
 	}
 	if err == nil && s.Commands == nil {
-		err = refuse(http.StatusNotImplemented, "no_commands", "this server runs no commands")
+		err = request.Refuse(http.StatusNotImplemented, "no_commands", "this server runs no commands")
 	}
 	return g, err
 }
@@ -158,20 +159,21 @@ func (c *Command) read(body []byte) error {
 		Environment string          `json:"environment"`
 		Timeout     string          `json:"timeout"`
 	}
-	if err := decodeStrictly(body, &want); err != nil {
-		return refuse(http.StatusBadRequest, "json", `want {"command":"…"} or {"command":["…"]}: %v`, err)
+	if err := request.DecodeStrictly(body, &want); err != nil {
+		return request.Refuse(http.StatusBadRequest, "json", `want {"command":"…"} or {"command":["…"]}: %v`, err)
 	}
 	var script string
 	switch {
 	case json.Unmarshal(want.Command, &script) == nil && strings.TrimSpace(script) != "":
 		c.Argv, c.Shown = []string{"sh", "-c", script}, script
 	case json.Unmarshal(want.Command, &c.Argv) != nil || len(c.Argv) == 0:
-		return refuse(http.StatusBadRequest, "command", "command: want a script for sh, or its words as an array")
+		return request.Refuse(http.StatusBadRequest, "command",
+			"command: want a script for sh, or its words as an array")
 	}
 	if want.Timeout != "" {
 		d, err := time.ParseDuration(want.Timeout)
 		if err != nil || d <= 0 {
-			return refuse(http.StatusBadRequest, "command", "timeout: want a duration, as 90s or 2h")
+			return request.Refuse(http.StatusBadRequest, "command", "timeout: want a duration, as 90s or 2h")
 		}
 		c.Timeout = d
 	}
@@ -180,7 +182,7 @@ func (c *Command) read(body []byte) error {
 		c.ID = uuid.Must(uuid.NewV7()).String()
 	}
 	if !thread.ValidRun(c.ID) {
-		return refuse(http.StatusBadRequest, "command", "id: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -")
+		return request.Refuse(http.StatusBadRequest, "command", "id: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -")
 	}
 	return nil
 }

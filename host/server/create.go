@@ -8,6 +8,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -19,34 +20,34 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 		return err
 	}
 	differs := want.Source != "" || want.Closed || want.TTL != nil || want.Expires != nil ||
-		want.Type != "" && want.Type != jsonType
-	if isThread(name) && differs {
-		return refuse(
+		want.Type != "" && want.Type != request.JSON
+	if request.IsThread(name) && differs {
+		return request.Refuse(
 			http.StatusBadRequest,
 			"thread",
 			"a thread is made as %s, open, for ever and of its own",
-			jsonType,
+			request.JSON,
 		)
 	}
 	if want.Source != "" && !s.Insecure {
-		fork := r.Header.Get(headerForkToken)
-		if _, err := s.permit(r.Context(), fork, want.Source, token.ScopeRead); err != nil {
+		fork := r.Header.Get(request.HeaderForkToken)
+		if _, err := s.core.Permit(r.Context(), fork, want.Source, token.ScopeRead); err != nil {
 			return err
 		}
 	}
-	l := s.lease(r, g)
+	l := s.core.Lease(r, g)
 	defer l.Free()
-	body, err := readBody(w, r, thread.MaxBody, l)
+	body, err := request.ReadBody(w, r, thread.MaxBody, l)
 	if err == nil && want.Sub > 0 {
 		err = l.Grow(memory.BodyCharge * log.MaxForkCopy)
 	}
 	if err == nil {
-		err = s.spend(g, len(body))
+		err = s.core.Spend(g, len(body))
 	}
 	if err != nil {
 		return err
 	}
-	want.Body, want.Writer = body, writerOf(g)
+	want.Body, want.Writer = body, request.WriterOf(g)
 	v, made, err := s.Log.Create(r.Context(), name, want)
 	if err != nil {
 		return err
@@ -64,14 +65,15 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 // makeThread serves PUT of a thread. It is made without entries: what a body had would be lost where the thread exists.
 func (s *Server) makeThread(w http.ResponseWriter, r *http.Request, g token.Grant) error {
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
-		return refuse(http.StatusBadRequest, "body", "PUT makes a thread without entries: want no body, and post them")
+		return request.Refuse(http.StatusBadRequest, "body",
+			"PUT makes a thread without entries: want no body, and post them")
 	}
-	v, made, err := s.Log.Create(r.Context(), g.Stream, log.Want{Type: jsonType})
+	v, made, err := s.Log.Create(r.Context(), g.Stream, log.Want{Type: request.JSON})
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set(headerNext, offset(v.Tail()))
+	w.Header().Set(request.HeaderNext, request.Offset(v.Tail()))
 	status := http.StatusOK
 	if made {
 		status = http.StatusCreated
@@ -83,7 +85,7 @@ func (s *Server) makeThread(w http.ResponseWriter, r *http.Request, g token.Gran
 // parseWanted parses the headers of a PUT.
 func parseWanted(h http.Header) (want log.Want, err error) {
 	bad := func(name, want string) error {
-		return refuse(http.StatusBadRequest, "header", "%s %.80q: want %s", name, h.Get(name), want)
+		return request.Refuse(http.StatusBadRequest, "header", "%s %.80q: want %s", name, h.Get(name), want)
 	}
 	if given := h.Get("Content-Type"); given != "" {
 		if want.Type, err = mediaType(given); err != nil {
@@ -92,21 +94,22 @@ func parseWanted(h http.Header) (want log.Want, err error) {
 	} else if _, there := h["Content-Type"]; there {
 		return want, bad("Content-Type", "a media type")
 	}
-	want.Closed = strings.EqualFold(h.Get(headerClosed), "true")
-	if given := h.Values(headerTTL); len(given) > 0 {
+	want.Closed = strings.EqualFold(h.Get(request.HeaderClosed), "true")
+	if given := h.Values(request.HeaderTTL); len(given) > 0 {
 		ttl, ok := parseDecimal(given[0])
 		if !ok || ttl > 1<<32 || len(given) > 1 {
-			return want, bad(headerTTL, "seconds, digits only")
+			return want, bad(request.HeaderTTL, "seconds, digits only")
 		}
 		want.TTL = &ttl
 	}
-	if given := h.Values(headerExpires); len(given) > 0 {
+	if given := h.Values(request.HeaderExpires); len(given) > 0 {
 		at, ok := parseExpires(given[0])
 		if !ok || len(given) > 1 {
-			return want, bad(headerExpires, "RFC 3339, once")
+			return want, bad(request.HeaderExpires, "RFC 3339, once")
 		}
 		if want.TTL != nil {
-			return want, refuse(http.StatusBadRequest, "header", "want %s or %s, not both", headerTTL, headerExpires)
+			return want, request.Refuse(http.StatusBadRequest, "header", "want %s or %s, not both", request.HeaderTTL,
+				request.HeaderExpires)
 		}
 		want.Expires = &at
 	}
@@ -125,36 +128,36 @@ func parseExpires(s string) (time.Time, bool) {
 
 // parseFork parses those about a fork.
 func parseFork(want *log.Want, h http.Header, bad func(name, want string) error) (err error) {
-	_, from := h[headerForkedFrom]
-	_, at := h[headerForkOffset]
-	_, sub := h[headerForkSub]
+	_, from := h[request.HeaderForkedFrom]
+	_, at := h[request.HeaderForkOffset]
+	_, sub := h[request.HeaderForkSub]
 	switch {
 	case !from && (at || sub):
-		return refuse(
+		return request.Refuse(
 			http.StatusBadRequest,
 			"header",
 			"%s and %s are nothing without %s",
-			headerForkOffset,
-			headerForkSub,
-			headerForkedFrom,
+			request.HeaderForkOffset,
+			request.HeaderForkSub,
+			request.HeaderForkedFrom,
 		)
 	case !from:
 		return nil
 	}
-	if want.Source, err = streamName(h.Get(headerForkedFrom)); err != nil {
-		return bad(headerForkedFrom, "the path of a stream")
+	if want.Source, err = streamName(h.Get(request.HeaderForkedFrom)); err != nil {
+		return bad(request.HeaderForkedFrom, "the path of a stream")
 	}
 	if at {
-		at, ok := parsePlace(h.Get(headerForkOffset))
+		at, ok := request.ParsePlace(h.Get(request.HeaderForkOffset))
 		if !ok || at.Part > 0 {
-			return bad(headerForkOffset, "an offset, and none within an append")
+			return bad(request.HeaderForkOffset, "an offset, and none within an append")
 		}
 		want.At = &at.Seq
 	}
 	if sub {
-		n, ok := parseDecimal(h.Get(headerForkSub))
+		n, ok := parseDecimal(h.Get(request.HeaderForkSub))
 		if !ok {
-			return bad(headerForkSub, "a number")
+			return bad(request.HeaderForkSub, "a number")
 		}
 		want.Sub = uint64(n)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -59,7 +60,7 @@ func answerOf(e rows.Environment) environmentAnswer {
 
 // answerEnvironment answers with an environment.
 func (s *Server) answerEnvironment(w http.ResponseWriter, status int, e rows.Environment) {
-	w.Header().Set("Content-Type", jsonType)
+	w.Header().Set("Content-Type", request.JSON)
 	w.WriteHeader(status)
 	_, _ = w.Write(append(thread.Marshal(answerOf(e)), '\n')) // the client may be gone
 }
@@ -78,7 +79,7 @@ func (s *Server) listEnvironments(w http.ResponseWriter, r *http.Request, m memb
 	for i, e := range all {
 		answers[i] = answerOf(e)
 	}
-	s.answerJSON(r.Context(), w, map[string]any{"environments": answers})
+	s.core.AnswerJSON(r.Context(), w, map[string]any{"environments": answers})
 	return nil
 }
 
@@ -102,7 +103,7 @@ func (s *Server) createEnvironment(w http.ResponseWriter, r *http.Request, m mem
 		return err
 	}
 	if body.Archived != nil {
-		return refuse(http.StatusBadRequest, "value", "archived: a new environment is in use")
+		return request.Refuse(http.StatusBadRequest, "value", "archived: a new environment is in use")
 	}
 	var recipe rows.Recipe
 	if err := s.apply(body, &recipe); err != nil {
@@ -120,7 +121,7 @@ func (s *Server) createEnvironment(w http.ResponseWriter, r *http.Request, m mem
 func (s *Server) replaceEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	return s.editEnvironment(w, r, m, func(body environmentBody, recipe *rows.Recipe) error {
 		if body.Archived != nil {
-			return refuse(http.StatusBadRequest, "value", "archived: want PATCH or DELETE")
+			return request.Refuse(http.StatusBadRequest, "value", "archived: want PATCH or DELETE")
 		}
 		*recipe = rows.Recipe{}
 		return s.apply(body, recipe)
@@ -146,7 +147,7 @@ func (s *Server) editEnvironment(
 		return err
 	}
 	if body.House != "" && body.House != was.House {
-		return refuse(http.StatusBadRequest, "value", "house: an environment stays in its house")
+		return request.Refuse(http.StatusBadRequest, "value", "house: an environment stays in its house")
 	}
 	change := rows.EnvironmentChange{Archived: body.Archived}
 	if body.Archived == nil || body.Name != nil || body.Runtime != nil || body.Config != nil || body.Bindings != nil {
@@ -213,11 +214,12 @@ func (s *Server) apply(body environmentBody, recipe *rows.Recipe) error {
 	badBinding := func(b rows.Binding) bool { return !secretName.MatchString(b.Name) }
 	switch {
 	case recipe.Name == "":
-		return refuse(http.StatusBadRequest, "value", "name: an environment has one")
+		return request.Refuse(http.StatusBadRequest, "value", "name: an environment has one")
 	case !runtimeName.MatchString(recipe.Runtime):
-		return refuse(http.StatusBadRequest, "value", "runtime: want the name of a provider, as local or daytona")
+		return request.Refuse(http.StatusBadRequest, "value",
+			"runtime: want the name of a provider, as local or daytona")
 	case len(recipe.Bindings) > mostBindings || slices.ContainsFunc(recipe.Bindings, badBinding):
-		return refuse(http.StatusBadRequest, "value",
+		return request.Refuse(http.StatusBadRequest, "value",
 			"secretBindings: want at most %d, each with the name of an environment variable", mostBindings)
 	}
 	if err := errors.Join(checkName(recipe.Name), checkConfig(recipe.Config)); err != nil {
@@ -227,7 +229,7 @@ func (s *Server) apply(body environmentBody, recipe *rows.Recipe) error {
 		return nil
 	}
 	if err := s.CheckRecipe(recipe); err != nil {
-		return refuse(http.StatusBadRequest, "value", "%v", err)
+		return request.Refuse(http.StatusBadRequest, "value", "%v", err)
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -48,12 +50,12 @@ func (s *Server) getFrom(
 	if last := r.Header.Get("Last-Event-ID"); live == "sse" && last != "" {
 		offsets = []string{last} // a browser that reconnects
 	}
-	after, err := parseOffset(offsets, v.Tail())
+	after, err := request.ParseOffset(offsets, v.Tail())
 	if err != nil {
 		return err
 	}
 	s.Log.Touch(r.Context(), v)
-	l := s.lease(r, g)
+	l := s.core.Lease(r, g)
 	defer l.Free()
 	switch live {
 	case "sse":
@@ -71,10 +73,11 @@ func parseLive(q url.Values) (string, error) {
 	case "":
 	case "long-poll", "sse":
 		if _, there := q["offset"]; !there {
-			return "", refuse(http.StatusBadRequest, "offset", "live=%s needs an offset", live)
+			return "", request.Refuse(http.StatusBadRequest, "offset", "live=%s needs an offset", live)
 		}
 	default:
-		return "", refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", live)
+		return "", request.Refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse",
+			live)
 	}
 	return live, nil
 }
@@ -132,7 +135,7 @@ func writeRecords(w io.Writer, v log.Stream, records []engine.Record) {
 	between := "["
 	for _, r := range records {
 		_, _ = io.WriteString(w, between)
-		if isThread(v.Name) {
+		if request.IsThread(v.Name) {
 			writeEntry(w, r, "")
 		} else {
 			_, _ = w.Write(r.Data)
@@ -163,15 +166,15 @@ func (s *Server) give(
 ) error {
 	h := w.Header()
 	h.Set("Content-Type", v.Type)
-	h.Set(headerNext, place(p.Next))
+	h.Set(request.HeaderNext, request.Place(p.Next))
 	if p.Next.Seq >= v.Tail() {
-		h.Set(headerUpToDate, "true")
+		h.Set(request.HeaderUpToDate, "true")
 		if v.Closed {
-			h.Set(headerClosed, "true")
+			h.Set(request.HeaderClosed, "true")
 		}
 	}
 	w.WriteHeader(http.StatusOK)
-	out := s.answer(r.Context(), w, memory.RecordBytes(p.Records))
+	out := s.core.Answer(r.Context(), w, memory.RecordBytes(p.Records))
 	writeRecords(out, v, p.Records)
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
@@ -188,16 +191,16 @@ func (s *Server) poll(
 	l *memory.Lease,
 ) (err error) {
 	h := w.Header()
-	limit := time.NewTimer(s.longPoll())
+	limit := time.NewTimer(s.core.LongPoll)
 	defer limit.Stop()
-	done := s.metrics.reader(readerLongPoll)
+	done := s.core.Metrics.Reader(metrics.LongPoll)
 	defer done()
 	for more := true; more && after.Seq >= v.Tail() && !v.Closed; {
 		select {
 		case <-grown:
 		case <-limit.C:
 			more = false
-		case <-s.closing().Done():
+		case <-s.core.Closing.Done():
 			more = false
 		case <-r.Context().Done():
 			return nil
@@ -207,13 +210,13 @@ func (s *Server) poll(
 		}
 	}
 	if !v.Closed {
-		h.Set(headerCursor, cursor(time.Now(), r.URL.Query().Get("cursor")))
+		h.Set(request.HeaderCursor, cursor(time.Now(), r.URL.Query().Get("cursor")))
 	}
 	if after.Seq >= v.Tail() {
-		h.Set(headerNext, offset(v.Tail()))
-		h.Set(headerUpToDate, "true")
+		h.Set(request.HeaderNext, request.Offset(v.Tail()))
+		h.Set(request.HeaderUpToDate, "true")
 		if v.Closed {
-			h.Set(headerClosed, "true")
+			h.Set(request.HeaderClosed, "true")
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
 )
 
 // asks sends a request to h and returns the answer.
@@ -142,43 +144,9 @@ func TestLimitRateBrowser(t *testing.T) {
 	}
 }
 
-// However many callers come, the number of buckets is bounded. Those of idle callers are deleted first.
-func TestLimitRateMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newLimiter(1, 2)
-		for i := range maxBuckets - 1 {
-			p.take(caller(i+1), 1, time.Now())
-		}
-		time.Sleep(2 * time.Second) // these are idle now
-		busy := caller(1 << 40)
-		p.take(busy, 1, time.Now())
-		p.take(busy, 1, time.Now())
-		for i := range 3 * maxBuckets {
-			if i%(maxBuckets/4) == 0 {
-				time.Sleep(2 * time.Second)
-				p.take(busy, 1, time.Now())
-				p.take(busy, 1, time.Now())
-				if p.take(busy, 1, time.Now()) == 0 {
-					t.Errorf("after %d: the busy caller's bucket was deleted", i)
-				}
-			}
-			p.take(caller(1<<41+i), 1, time.Now())
-			if len(p.buckets) > maxBuckets {
-				t.Fatalf("%d buckets are kept", len(p.buckets))
-			}
-		}
-		for i := range 3 * maxBuckets { // no caller is idle
-			p.take(caller(1<<42+i), 1, time.Now())
-		}
-		if len(p.buckets) > maxBuckets {
-			t.Fatalf("%d buckets are kept", len(p.buckets))
-		}
-	})
-}
-
 // Connections above the limit are closed at once. When one closes, another is accepted.
 func TestLimitConnections(t *testing.T) {
-	m := newMetrics("test", nil, "")
+	m := metrics.New("test", nil, "")
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +197,7 @@ func TestLimitConnections(t *testing.T) {
 	for got := ""; got == ""; { // until the server has seen that it is closed
 		got = get(dial())
 	}
-	text := asks(m.handler(), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
+	text := asks(m.Handler(http.NotFound), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
 	if !strings.Contains(text, "arbe_connections_open 2\n") ||
 		strings.Contains(text, "arbe_connections_refused_total 0\n") {
 		t.Errorf("got %s", text)
@@ -244,9 +212,9 @@ func TestLimitConnectionsRefusal(t *testing.T) {
 	}
 	srv := httptest.NewUnstartedServer(front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1000)); err != nil {
-			refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").write(w)
+			request.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").Write(w)
 		}
-	}), newMetrics("test", nil, ""), Limits{Rate: 1000}, io.Discard, nobody))
+	}), metrics.New("test", nil, ""), Limits{Rate: 1000}, io.Discard, nobody))
 	srv.Listener = httpd.LimitConnections(ln, Limits{}.MostConnections(1), nil)
 	srv.Start()
 	defer srv.Close()

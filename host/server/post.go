@@ -7,13 +7,14 @@ import (
 	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // post serves POST.
 func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
-	p := log.Post{Close: strings.EqualFold(r.Header.Get(headerClosed), "true"), Writer: writerOf(g)}
+	p := log.Post{Close: strings.EqualFold(r.Header.Get(request.HeaderClosed), "true"), Writer: request.WriterOf(g)}
 	var err error
 	if p.Seq, err = parseSeq(r.Header); err != nil {
 		return err
@@ -21,10 +22,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g tok
 	if p.Producer, err = parseProducer(r.Header); err != nil {
 		return err
 	}
-	l := s.lease(r, g)
+	l := s.core.Lease(r, g)
 	defer l.Free()
-	if p.Body, err = readBody(w, r, thread.MaxBody, l); err == nil {
-		err = s.spend(g, len(p.Body))
+	if p.Body, err = request.ReadBody(w, r, thread.MaxBody, l); err == nil {
+		err = s.core.Spend(g, len(p.Body))
 	}
 	if err != nil {
 		return err
@@ -35,24 +36,24 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g tok
 		}
 	}
 	if len(p.Body) == 0 && !p.Close {
-		return refuse(http.StatusBadRequest, "empty", "the body is empty")
+		return request.Refuse(http.StatusBadRequest, "empty", "the body is empty")
 	}
 	if len(p.Body) > 0 && p.Type == "" {
-		return refuse(http.StatusBadRequest, "content_type", "want the stream's Content-Type")
+		return request.Refuse(http.StatusBadRequest, "content_type", "want the stream's Content-Type")
 	}
 	out, err := s.Log.Post(r.Context(), name, p)
 	if err != nil {
 		return err
 	}
 	h := w.Header()
-	h.Set(headerNext, offset(out.Stream.Tail()))
+	h.Set(request.HeaderNext, request.Offset(out.Stream.Tail()))
 	if out.Stream.Closed {
-		h.Set(headerClosed, "true")
+		h.Set(request.HeaderClosed, "true")
 	}
 	status := http.StatusNoContent
 	if out.Last != nil {
-		h.Set(headerProducerEpoch, strconv.FormatInt(out.Last.Epoch, 10))
-		h.Set(headerProducerSeq, strconv.FormatInt(out.Last.Seq, 10))
+		h.Set(request.HeaderProducerEpoch, strconv.FormatInt(out.Last.Epoch, 10))
+		h.Set(request.HeaderProducerSeq, strconv.FormatInt(out.Last.Seq, 10))
 		if !out.Duplicate && len(p.Body) > 0 {
 			status = http.StatusOK
 		}
@@ -66,12 +67,13 @@ const maxSeq = 256
 
 // parseSeq parses Stream-Seq; "" for none. It has to be UTF-8, since the state keeps it as JSON text.
 func parseSeq(h http.Header) (string, error) {
-	given := h.Values(headerSeq)
+	given := h.Values(request.HeaderSeq)
 	if len(given) == 0 {
 		return "", nil
 	}
 	if len(given) > 1 || given[0] == "" || len(given[0]) > maxSeq || !utf8.ValidString(given[0]) {
-		return "", refuse(http.StatusBadRequest, "header", "%s: want 1 to %d bytes of UTF-8, once", headerSeq, maxSeq)
+		return "", request.Refuse(http.StatusBadRequest, "header", "%s: want 1 to %d bytes of UTF-8, once",
+			request.HeaderSeq, maxSeq)
 	}
 	return given[0], nil
 }
@@ -81,26 +83,27 @@ const maxNumber = 1<<53 - 1
 
 // parseProducer parses the three headers of a producer; nil without them.
 func parseProducer(h http.Header) (*log.Producer, error) {
-	id, epoch, seq := h.Values(headerProducerID), h.Values(headerProducerEpoch), h.Values(headerProducerSeq)
+	id, epoch, seq := h.Values(request.HeaderProducerID), h.Values(request.HeaderProducerEpoch),
+		h.Values(request.HeaderProducerSeq)
 	if len(id)+len(epoch)+len(seq) == 0 {
 		return nil, nil
 	}
 	if len(id) != 1 || len(epoch) != 1 || len(seq) != 1 || id[0] == "" || len(id[0]) > 256 ||
 		!utf8.ValidString(id[0]) {
-		return nil, refuse(
+		return nil, request.Refuse(
 			http.StatusBadRequest,
 			"producer",
 			"want %s (1 to 256 bytes of UTF-8), %s and %s, each once",
-			headerProducerID,
-			headerProducerEpoch,
-			headerProducerSeq,
+			request.HeaderProducerID,
+			request.HeaderProducerEpoch,
+			request.HeaderProducerSeq,
 		)
 	}
 	p := &log.Producer{ID: id[0]}
-	for name, to := range map[string]*int64{headerProducerEpoch: &p.Epoch, headerProducerSeq: &p.Seq} {
+	for name, to := range map[string]*int64{request.HeaderProducerEpoch: &p.Epoch, request.HeaderProducerSeq: &p.Seq} {
 		n, ok := parseDecimal(h.Get(name))
 		if !ok {
-			return nil, refuse(http.StatusBadRequest, "producer", "%s: want a number from 0 to 2^53-1", name)
+			return nil, request.Refuse(http.StatusBadRequest, "producer", "%s: want a number from 0 to 2^53-1", name)
 		}
 		*to = n
 	}

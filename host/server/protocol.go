@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"mime"
 	"net/http"
@@ -14,30 +13,8 @@ import (
 
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
-)
-
-// Headers of the Durable Streams protocol.
-const (
-	headerNext             = "Stream-Next-Offset"
-	headerPrev             = "Stream-Prev-Offset" // of the thread API alone
-	headerUpToDate         = "Stream-Up-To-Date"
-	headerCursor           = "Stream-Cursor"
-	headerClosed           = "Stream-Closed"
-	headerTTL              = "Stream-TTL"
-	headerExpires          = "Stream-Expires-At"
-	headerSeq              = "Stream-Seq"
-	headerForkedFrom       = "Stream-Forked-From"
-	headerForkOffset       = "Stream-Fork-Offset"
-	headerForkSub          = "Stream-Fork-Sub-Offset"
-	headerForkToken        = "Stream-Fork-Authorization" // not in the protocol: a bearer token that may read the source
-	headerEncoding         = "Stream-Sse-Data-Encoding"
-	headerProducerID       = "Producer-Id"
-	headerProducerEpoch    = "Producer-Epoch"
-	headerProducerSeq      = "Producer-Seq"
-	headerProducerExpected = "Producer-Expected-Seq"
-	headerProducerReceived = "Producer-Received-Seq"
 )
 
 // protocolRoot is the path above the streams of the protocol. Threads are among them.
@@ -46,14 +23,16 @@ const protocolRoot = "/v1/stream/"
 // Headers in answers to browsers (CORS).
 var (
 	allowedHeaders = strings.Join([]string{
-		"Authorization", "Content-Type", "If-None-Match", headerTTL, headerExpires, headerSeq, headerClosed,
-		headerForkedFrom, headerForkOffset, headerForkSub,
-		headerForkToken, headerProducerID, headerProducerEpoch, headerProducerSeq,
+		"Authorization", "Content-Type", "If-None-Match", request.HeaderTTL, request.HeaderExpires,
+		request.HeaderSeq, request.HeaderClosed, request.HeaderForkedFrom, request.HeaderForkOffset,
+		request.HeaderForkSub, request.HeaderForkToken, request.HeaderProducerID, request.HeaderProducerEpoch,
+		request.HeaderProducerSeq,
 	}, ", ")
 	exposedHeaders = strings.Join([]string{
-		"Location", "ETag", "Retry-After", httpd.HeaderRequest, headerNext, headerUpToDate, headerCursor,
-		headerClosed, headerTTL, headerExpires, headerEncoding, headerProducerEpoch,
-		headerProducerSeq, headerProducerExpected, headerProducerReceived,
+		"Location", "ETag", "Retry-After", httpd.HeaderRequest, request.HeaderNext, request.HeaderUpToDate,
+		request.HeaderCursor, request.HeaderClosed, request.HeaderTTL, request.HeaderExpires,
+		request.HeaderEncoding, request.HeaderProducerEpoch, request.HeaderProducerSeq,
+		request.HeaderProducerExpected, request.HeaderProducerReceived,
 	}, ", ")
 )
 
@@ -79,7 +58,7 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	}[r.Method]
 	if serve == nil {
 		h.Set("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS")
-		s.answerError(w, r, refuse(http.StatusMethodNotAllowed, "method", "%.20q is not served", r.Method))
+		s.core.AnswerError(w, r, request.Refuse(http.StatusMethodNotAllowed, "method", "%.20q is not served", r.Method))
 		return
 	}
 	name, err := streamName(r.URL.EscapedPath())
@@ -90,7 +69,7 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = serve(w, r, name, g)
 	}
-	s.answerError(w, r, err)
+	s.core.AnswerError(w, r, err)
 }
 
 // mostName is the longest name of a stream that a client may give, in bytes.
@@ -102,7 +81,7 @@ func streamName(path string) (string, error) {
 	name, err := url.PathUnescape(rest)
 	if !ok || err != nil || len(name) > mostName || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, unicode.IsControl) {
-		return "", refuse(
+		return "", request.Refuse(
 			http.StatusBadRequest,
 			"path",
 			"want %s and a name of at most %d bytes of UTF-8 without control characters",
@@ -112,7 +91,7 @@ func streamName(path string) (string, error) {
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {
-			return "", refuse(
+			return "", request.Refuse(
 				http.StatusBadRequest,
 				"path",
 				"a stream's name has no empty parts, and none that is . or ..",
@@ -120,10 +99,10 @@ func streamName(path string) (string, error) {
 		}
 	}
 	if name == "__ds" || strings.HasPrefix(name, "__ds/") {
-		return "", refuse(http.StatusNotFound, "not_found", "subscriptions are not served")
+		return "", request.Refuse(http.StatusNotFound, "not_found", "subscriptions are not served")
 	}
-	if !isThread(name) && strings.HasPrefix(name, "arbe-thread-") {
-		return "", refuse(
+	if !request.IsThread(name) && strings.HasPrefix(name, "arbe-thread-") {
+		return "", request.Refuse(
 			http.StatusBadRequest,
 			"path",
 			"no thread has this name: want arbe-thread-<threadId>, threadId of A-Z a-z 0-9 _ -",
@@ -144,14 +123,14 @@ func (s *Server) admit(r *http.Request, name string) (token.Grant, error) {
 	if s.Insecure {
 		return token.Grant{}, nil
 	}
-	return s.permit(r.Context(), r.Header.Get("Authorization"), name, scopes[r.Method])
+	return s.core.Permit(r.Context(), r.Header.Get("Authorization"), name, scopes[r.Method])
 }
 
 // mediaType returns a content type without parameters, as streams are compared by.
 func mediaType(s string) (string, error) {
 	kind, _, err := mime.ParseMediaType(s)
 	if err != nil {
-		return "", refuse(http.StatusBadRequest, "content_type", "Content-Type %.80q: %v", s, err)
+		return "", request.Refuse(http.StatusBadRequest, "content_type", "Content-Type %.80q: %v", s, err)
 	}
 	return kind, nil
 }
@@ -170,15 +149,15 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string, _ 
 // describe sets the headers with a stream's properties.
 func describe(h http.Header, v log.Stream) {
 	h.Set("Content-Type", v.Type)
-	h.Set(headerNext, offset(v.Tail()))
+	h.Set(request.HeaderNext, request.Offset(v.Tail()))
 	if v.Closed {
-		h.Set(headerClosed, "true")
+		h.Set(request.HeaderClosed, "true")
 	}
 	if v.HasTTL {
-		h.Set(headerTTL, strconv.FormatInt(v.TTL, 10))
+		h.Set(request.HeaderTTL, strconv.FormatInt(v.TTL, 10))
 	}
 	if v.Expires != nil {
-		h.Set(headerExpires, v.Expires.UTC().Format(time.RFC3339Nano))
+		h.Set(request.HeaderExpires, v.Expires.UTC().Format(time.RFC3339Nano))
 	}
 }
 
@@ -189,42 +168,6 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ t
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// readJSON reads the JSON body of a request, which counts as posted by the holder of the grant. The caller calls free
-// when it is done with the body.
-func (s *Server) readJSON(
-	w http.ResponseWriter, r *http.Request, g token.Grant, most int64,
-) (body []byte, free func(), err error) {
-	if !isJSON(r.Header.Get("Content-Type")) {
-		return nil, nil, refuse(http.StatusUnsupportedMediaType, "content_type", "want application/json")
-	}
-	l := s.lease(r, g)
-	if body, err = readBody(w, r, most, l); err == nil {
-		err = s.spend(g, len(body))
-	}
-	if err != nil {
-		l.Free()
-		return nil, nil, err
-	}
-	return body, l.Free, nil
-}
-
-// readBody reads the body of an append.
-func readBody(w http.ResponseWriter, r *http.Request, most int64, l *memory.Lease) ([]byte, error) {
-	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return nil, refuse(
-			http.StatusUnsupportedMediaType,
-			"content_encoding",
-			"a body is taken as it is, not as %.40q",
-			e,
-		)
-	}
-	body, err := readAll(w, r, most, l)
-	if err == nil {
-		err = l.Turn(r.Context())
-	}
-	return body, err
 }
 
 // absolute returns the URL of a stream with the client's host.
@@ -259,12 +202,4 @@ func etag(v log.Stream, after, next log.Offset) string {
 		from += "_" + strconv.Itoa(after.Part)
 	}
 	return fmt.Sprintf(`"%s.%s.%d%s"`, v.Born, from, next.Seq, end)
-}
-
-// closing returns the context of waits that end with the server.
-func (s *Server) closing() context.Context {
-	if s.Closing == nil {
-		return context.Background()
-	}
-	return s.Closing
 }

@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -48,34 +49,22 @@ func (s *Server) serveRows(mux *http.ServeMux) {
 			if err == nil {
 				err = s.rowError(h(w, r, m))
 			}
-			s.answerError(w, r, err)
+			s.core.AnswerError(w, r, err)
 		})
 	}
 }
 
-var errNoHouses = refuse(http.StatusNotImplemented, "no_houses", "this server has no houses")
-
 // permitRows returns the member that a request is from. No other token is good at the routes of rows.
 func (s *Server) permitRows(r *http.Request) (member.Member, error) {
-	if s.Doors == nil || s.Rows == nil {
-		return member.Member{}, errNoHouses
+	if s.Rows == nil {
+		return member.Member{}, request.ErrNoHouses
 	}
-	m, is, err := s.member(r)
-	switch {
-	case err != nil || is:
-		return m, err
-	case bearer(r.Header.Get("Authorization")) == "":
-		return m, refuse(http.StatusUnauthorized, "no_token", "a member's login token is required")
-	}
-	return m, refuse(http.StatusUnauthorized, "invalid_token", "want a member's login token")
+	return s.core.OnlyMember(r)
 }
-
-// memberGrant is the grant of a member as the holder of its requests.
-func memberGrant(m member.Member) token.Grant { return token.Grant{}.By("member " + m.Agent) }
 
 // rowError returns the answer to an error of the rows.
 func (s *Server) rowError(err error) error {
-	var p *problem
+	var p *request.Problem
 	var refused *rows.Refusal
 	text := ""
 	if errors.As(err, &refused) {
@@ -85,25 +74,26 @@ func (s *Server) rowError(err error) error {
 	case err == nil || errors.As(err, &p) || errors.As(err, new(*logError)):
 		return err
 	case errors.Is(err, rows.ErrAbsent):
-		return refuse(http.StatusNotFound, "not_found", "there is no such row in your houses")
+		return request.Refuse(http.StatusNotFound, "not_found", "there is no such row in your houses")
 	case errors.Is(err, rows.ErrTaken):
-		return refuse(http.StatusConflict, "exists", "%s", text)
+		return request.Refuse(http.StatusConflict, "exists", "%s", text)
 	case errors.Is(err, rows.ErrArchived):
-		return refuse(http.StatusConflict, "archived", "%s", text)
+		return request.Refuse(http.StatusConflict, "archived", "%s", text)
 	case errors.Is(err, rows.ErrRunning):
-		return refuse(http.StatusConflict, "running", "the thread, or a child of it, has an open run: cancel it first")
+		return request.Refuse(http.StatusConflict, "running",
+			"the thread, or a child of it, has an open run: cancel it first")
 	case errors.Is(err, rows.ErrReference):
-		return refuse(http.StatusBadRequest, "reference", "%s", text)
+		return request.Refuse(http.StatusBadRequest, "reference", "%s", text)
 	case errors.Is(err, rows.ErrInvalid):
-		return refuse(http.StatusBadRequest, "value", "%s", text)
+		return request.Refuse(http.StatusBadRequest, "value", "%s", text)
 	case errors.Is(err, rows.ErrForbidden):
-		return refuse(http.StatusForbidden, "owners_only", "only owners of the house may do this")
+		return request.Refuse(http.StatusForbidden, "owners_only", "only owners of the house may do this")
 	case errors.Is(err, rows.ErrNoKeys):
-		return refuse(http.StatusServiceUnavailable, "secret_keys", "%s",
+		return request.Refuse(http.StatusServiceUnavailable, "secret_keys", "%s",
 			cmp.Or(text, "this server has no keys for secrets: start it with --secret-keys"))
 	}
 	err = fmt.Errorf("%w: %w", member.ErrRows, err)
-	s.logRows(err)
+	s.core.LogRows(err)
 	return err
 }
 
@@ -122,28 +112,28 @@ func houseOf(m member.Member, given string) (string, error) {
 	case len(m.Houses) == 1:
 		return m.Houses[0], nil
 	}
-	return "", refuse(http.StatusBadRequest, "house", "want a house: you are a member of %d", len(m.Houses))
+	return "", request.Refuse(http.StatusBadRequest, "house", "want a house: you are a member of %d", len(m.Houses))
 }
 
 // errNoHouse is the answer about a house that does not exist, or is not the member's.
-var errNoHouse = refuse(http.StatusNotFound, "not_found", "you are a member of no such house")
+var errNoHouse = request.Refuse(http.StatusNotFound, "not_found", "you are a member of no such house")
 
 // readRow reads the JSON object of a request about a row into v. secret is set where an error must not quote the body.
 func (s *Server) readRow(
 	w http.ResponseWriter, r *http.Request, m member.Member, most int64, v any, secret bool,
 ) error {
-	body, free, err := s.readJSON(w, r, memberGrant(m), most)
+	body, free, err := s.core.ReadJSON(w, r, request.MemberGrant(m), most)
 	if err != nil {
 		return err
 	}
 	defer free()
-	switch err := decodeStrictly(body, v); {
+	switch err := request.DecodeStrictly(body, v); {
 	case err == nil:
 		return nil
 	case secret:
-		return refuse(http.StatusBadRequest, "json", "the body is not as this route has it")
+		return request.Refuse(http.StatusBadRequest, "json", "the body is not as this route has it")
 	default:
-		return refuse(http.StatusBadRequest, "json", "the body is not as this route has it: %v", err)
+		return request.Refuse(http.StatusBadRequest, "json", "the body is not as this route has it: %v", err)
 	}
 }
 
@@ -164,14 +154,15 @@ func parseRowQuery(values url.Values) (q rows.Query, asked bool, err error) {
 	asked = slices.ContainsFunc(rowFilters, values.Has)
 	q.House, q.Parent, q.Tags = values.Get("house"), values.Get("parent"), values["tag"]
 	if len(q.Tags) > mostTags || slices.Contains(q.Tags, "") {
-		return q, asked, refuse(http.StatusBadRequest, "tag", "tag: want 1 to %d tags, none of them empty", mostTags)
+		return q, asked, request.Refuse(http.StatusBadRequest, "tag", "tag: want 1 to %d tags, none of them empty",
+			mostTags)
 	}
 	switch given := values.Get("pinned"); given {
 	case "":
 	case "true":
 		q.Pinned = true
 	default:
-		return q, asked, refuse(http.StatusBadRequest, "pinned", "pinned=%.20q: want true", given)
+		return q, asked, request.Refuse(http.StatusBadRequest, "pinned", "pinned=%.20q: want true", given)
 	}
 	return q, asked, nil
 }
@@ -183,7 +174,7 @@ func (s *Server) rowsOfMember(values url.Values, m member.Member) (*rowQuery, er
 	case err != nil:
 		return nil, err
 	case s.Rows == nil && asked:
-		return nil, errNoHouses
+		return nil, request.ErrNoHouses
 	case s.Rows == nil:
 		return nil, nil
 	case q.House != "" && !slices.Contains(m.Houses, q.House):
@@ -200,14 +191,14 @@ func (s *Server) rowsOfToken(values url.Values, g token.Grant) (*rowQuery, error
 	case err != nil || !asked:
 		return nil, err
 	case s.Rows == nil:
-		return nil, errNoHouses
+		return nil, request.ErrNoHouses
 	case q.House == "":
 		q.House = g.House
 	case g.House != "" && g.House != q.House:
-		return nil, errWrongHouse
+		return nil, request.ErrWrongHouse
 	}
 	if q.House == "" {
-		return nil, refuse(http.StatusBadRequest, "house", "want a house: a token of the list names one")
+		return nil, request.Refuse(http.StatusBadRequest, "house", "want a house: a token of the list names one")
 	}
 	return &rowQuery{q, ""}, nil
 }
@@ -229,7 +220,7 @@ func (s *Server) listRows(ctx context.Context, q index.Query, rq rowQuery) (page
 	}
 	summaries, err := s.Index.Summaries(ctx, ids)
 	if err != nil {
-		return page, indexError(err)
+		return page, err
 	}
 	for _, t := range all {
 		v, is := summaries[t.ID]
@@ -247,7 +238,7 @@ func (s *Server) listRows(ctx context.Context, q index.Query, rq rowQuery) (page
 func withRow(v thread.Summary, is bool, t rows.Thread) thread.Summary {
 	made := thread.Stamp(t.CreatedAt)
 	if !is {
-		v = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: made, Offset: offset(0)}
+		v = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: made, Offset: request.Offset(0)}
 	}
 	if t.Claimed && v.Status != thread.StatusRunning { // the log does not know the run yet
 		v.Status = thread.StatusRunning
@@ -273,7 +264,7 @@ func parseMark(cursor string) (m rows.Mark, err error) {
 	at, id, found := strings.Cut(strings.TrimPrefix(cursor, "row."), ".")
 	micros, err := strconv.ParseInt(at, 10, 64)
 	if err != nil || !found || !strings.HasPrefix(cursor, "row.") || !thread.ValidThread(id) {
-		return m, indexError(index.ErrCursor)
+		return m, index.ErrCursor
 	}
 	return rows.Mark{CreatedAt: time.UnixMicro(micros), ID: id}, nil
 }

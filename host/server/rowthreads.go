@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -60,7 +61,7 @@ func (s *Server) createThread(w http.ResponseWriter, r *http.Request, m member.M
 		return err
 	}
 	s.Doors.Forget(t.ID)
-	if _, _, err := s.Log.Create(r.Context(), thread.StreamName(t.ID), log.Want{Type: jsonType}); err != nil {
+	if _, _, err := s.Log.Create(r.Context(), thread.StreamName(t.ID), log.Want{Type: request.JSON}); err != nil {
 		return &logError{err}
 	}
 	status := http.StatusOK
@@ -79,9 +80,9 @@ func (s *Server) answerThread(w http.ResponseWriter, r *http.Request, status int
 		v, err = s.Index.Summary(r.Context(), t.ID)
 	}
 	if err != nil && !errors.Is(err, index.ErrAbsent) {
-		return &logError{indexError(err)}
+		return &logError{err}
 	}
-	w.Header().Set("Content-Type", jsonType)
+	w.Header().Set("Content-Type", request.JSON)
 	w.WriteHeader(status)
 	_, _ = w.Write(append(thread.Marshal(withRow(v, err == nil, t)), '\n')) // the client may be gone
 	return nil
@@ -100,11 +101,11 @@ func (n newThread) row(m member.Member, keys []string) (want rows.NewThread, rep
 		return want, false, err
 	}
 	if _, err := uuid.Parse(n.Agent); err != nil && n.Agent != "" {
-		return want, false, refuse(http.StatusBadRequest, "value", "agent: want the id of a bot, a UUID")
+		return want, false, request.Refuse(http.StatusBadRequest, "value", "agent: want the id of a bot, a UUID")
 	}
 	switch {
 	case len(keys) > 0 && n.ID != "":
-		return want, false, refuse(http.StatusBadRequest, "idempotency_key",
+		return want, false, request.Refuse(http.StatusBadRequest, "idempotency_key",
 			"want an id or an Idempotency-Key, not both")
 	case len(keys) > 0:
 		if _, err := memberEntryID(m.Agent, keys); err != nil {
@@ -113,7 +114,7 @@ func (n newThread) row(m member.Member, keys []string) (want rows.NewThread, rep
 		want.ID = keyedID(m.Agent, keys[0])
 	case n.ID != "":
 		if !thread.ValidThread(n.ID) || strings.HasPrefix(n.ID, "_") || strings.HasPrefix(n.ID, keyedPrefix) {
-			return want, false, refuse(http.StatusBadRequest, "value",
+			return want, false, request.Refuse(http.StatusBadRequest, "value",
 				"id: want 1 to 128 characters of A-Z a-z 0-9 _ -, which do not begin with _ or %s", keyedPrefix)
 		}
 	}
@@ -156,7 +157,7 @@ func (s *Server) makeRow(
 	return t, false, err
 }
 
-var errExists = refuse(http.StatusConflict, "exists", "the id is taken by another thread")
+var errExists = request.Refuse(http.StatusConflict, "exists", "the id is taken by another thread")
 
 // sameRow returns the row of a thread's id, where it is one of the member's and was made as want has it. What can be
 // changed later is not compared.
@@ -198,7 +199,7 @@ func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.M
 	}
 	t, err := s.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange(body))
 	if errors.Is(err, rows.ErrAbsent) {
-		return errNoThread
+		return request.ErrNoThread
 	} else if err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.M
 	}
 	switch {
 	case errors.Is(err, rows.ErrAbsent):
-		return errNoThread
+		return request.ErrNoThread
 	case err != nil:
 		return err
 	}
@@ -242,7 +243,7 @@ func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.M
 func (s *Server) deleteLog(ctx context.Context, name string) error {
 	err := s.Log.Delete(ctx, name)
 	if errors.Is(err, log.ErrAbsent) {
-		if _, _, err = s.Log.Create(ctx, name, log.Want{Type: jsonType}); err == nil {
+		if _, _, err = s.Log.Create(ctx, name, log.Want{Type: request.JSON}); err == nil {
 			err = s.Log.Delete(ctx, name)
 		}
 	}
@@ -261,7 +262,7 @@ func (s *Server) refuseOpen(ctx context.Context, ids []string) error {
 		switch v, err := s.Index.Summary(ctx, id); {
 		case errors.Is(err, index.ErrAbsent):
 		case err != nil:
-			return &logError{indexError(err)}
+			return &logError{err}
 		case v.Status == thread.StatusRunning:
 			return rows.ErrRunning
 		}
@@ -272,7 +273,7 @@ func (s *Server) refuseOpen(ctx context.Context, ids []string) error {
 // checkName checks a name of people's choice; "" is none.
 func checkName(name string) error {
 	if len(name) > rowName || strings.ContainsFunc(name, unicode.IsControl) {
-		return refuse(http.StatusBadRequest, "value",
+		return request.Refuse(http.StatusBadRequest, "value",
 			"name: want at most %d bytes, without control characters", rowName)
 	}
 	return nil
@@ -284,7 +285,7 @@ func checkTags(tags []string) error {
 		return tag == "" || len(tag) > rowTag || strings.ContainsFunc(tag, unicode.IsControl)
 	}
 	if len(tags) > mostTags || slices.ContainsFunc(tags, bad) {
-		return refuse(http.StatusBadRequest, "value",
+		return request.Refuse(http.StatusBadRequest, "value",
 			"tags: want at most %d of 1 to %d bytes, without control characters", mostTags, rowTag)
 	}
 	return nil
@@ -295,5 +296,5 @@ func checkConfig(config json.RawMessage) error {
 	if config == nil || len(config) <= rowConfig && bytes.HasPrefix(bytes.TrimSpace(config), []byte("{")) {
 		return nil
 	}
-	return refuse(http.StatusBadRequest, "value", "config: want a JSON object of at most %d bytes", rowConfig)
+	return request.Refuse(http.StatusBadRequest, "value", "config: want a JSON object of at most %d bytes", rowConfig)
 }

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -36,7 +37,7 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request, m member.Me
 	for i, v := range all {
 		answers[i] = secretAnswer{v.Name, house, thread.Stamp(v.CreatedAt)}
 	}
-	s.answerJSON(r.Context(), w, map[string]any{"secrets": answers})
+	s.core.AnswerJSON(r.Context(), w, map[string]any{"secrets": answers})
 	return nil
 }
 
@@ -46,7 +47,7 @@ func secretOf(r *http.Request, m member.Member) (house, name string, err error) 
 		return "", "", err
 	}
 	if name = r.PathValue("name"); !secretName.MatchString(name) {
-		return "", "", refuse(http.StatusBadRequest, "value", "want the name of an environment variable")
+		return "", "", request.Refuse(http.StatusBadRequest, "value", "want the name of an environment variable")
 	}
 	return house, name, nil
 }
@@ -65,13 +66,14 @@ func (s *Server) putSecret(w http.ResponseWriter, r *http.Request, m member.Memb
 	}
 	if v := body.Value; v == nil || *v == "" || len(*v) > secretValue || strings.ContainsRune(*v, 0) ||
 		strings.ContainsRune(*v, utf8.RuneError) { // what is no UTF-8 is decoded as that rune
-		return refuse(http.StatusBadRequest, "value", "value: want 1 to %d bytes of UTF-8, without NUL", secretValue)
+		return request.Refuse(http.StatusBadRequest, "value", "value: want 1 to %d bytes of UTF-8, without NUL",
+			secretValue)
 	}
 	v, err := s.Rows.PutSecret(r.Context(), m.Agent, house, name, []byte(*body.Value))
 	if err != nil {
 		return err
 	}
-	s.answerJSON(r.Context(), w, secretAnswer{v.Name, house, thread.Stamp(v.CreatedAt)})
+	s.core.AnswerJSON(r.Context(), w, secretAnswer{v.Name, house, thread.Stamp(v.CreatedAt)})
 	return nil
 }
 

@@ -24,6 +24,7 @@ import (
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
@@ -183,7 +184,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	if cfg.NATS != nil {
 		disk = ""
 	}
-	m := newMetrics(cmp.Or(cfg.Version, "dev"), streams.Engine().Check, disk)
+	m := metrics.New(cmp.Or(cfg.Version, "dev"), streams.Engine().Check, disk)
 	streams.Observer = m
 
 	together, ctx := errgroup.WithContext(ctx) // one that fails ends all
@@ -212,12 +213,12 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 		defer func() { err = errors.Join(err, x.Close()) }()
 	}
 	streams.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
-	h := httpd.Recovered(s.handler(), cfg.Logger, m.panicked)
-	srv := httpd.NewServer(front(h, m, cfg.Limits, cfg.Access, s.holder), cfg.Logger)
+	h := httpd.Recovered(s.handler(), cfg.Logger, m.Panicked)
+	srv := httpd.NewServer(front(h, m, cfg.Limits, cfg.Access, s.core.Holder), cfg.Logger)
 	scheme := "http"
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"
-		if srv.TLSConfig, err = httpd.LoadTLS(cfg.Cert, cfg.Key, cfg.Logger, m.certificate); err != nil {
+		if srv.TLSConfig, err = httpd.LoadTLS(cfg.Cert, cfg.Key, cfg.Logger, m.Certificate); err != nil {
 			return err
 		}
 	}
@@ -234,7 +235,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	serving := Serving{
 		URL: url, HTTP: ownClient(srv.TLSConfig),
 		Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
-		Budget: s.budget, Doors: s.Doors,
+		Budget: s.core.Budget, Doors: s.Doors,
 	}
 	if cfg.Settle != nil {
 		s.Settle = cfg.Settle(serving)

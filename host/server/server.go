@@ -1,16 +1,13 @@
 // Package server serves a log over HTTP: the thread API and the Durable Streams protocol, with access by signed tokens,
 // limits, measurements, backups and health. SERVE.md has what it promises to clients.
 //
-// Handlers return errors. What a log refuses is a type or value of package log, and problemOf has the status, the
-// headers and the message of each.
+// What all handlers share is package request, and a Core of it is in each of them.
 package server
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -22,6 +19,8 @@ import (
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -75,18 +74,13 @@ type Server struct {
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler
 
-	tokens  *token.Verifier
-	posted  *limiter // nil without a quota
-	budget  *memory.Budget
-	metrics *metrics
+	core    *request.Core
+	metrics *metrics.Set
 	settles settles
 }
 
-// Limits of one request.
-const (
-	readChunk    = 1 << 20 // bytes read from the log at once for one reader
-	readyTimeout = 5 * time.Second
-)
+// readyTimeout bounds the check of the log by /readyz.
+const readyTimeout = 5 * time.Second
 
 // Handler returns the handler of the thread API below /api/stream, of threads, environments and secrets below /api, of
 // the Durable Streams protocol below /v1/stream, and of /healthz, /readyz and /metrics.
@@ -96,11 +90,16 @@ func (s *Server) Handler() http.Handler {
 
 // handler is Handler without timeouts.
 func (s *Server) handler() http.Handler {
-	s.tokens = token.NewVerifier(s.Secrets)
-	s.budget = memory.NewBudget(cmp.Or(s.Budget, memory.Limit()/4))
-	s.metrics.ofBudget(s.budget)
+	s.core = &request.Core{
+		Log: s.Log, Tokens: token.NewVerifier(s.Secrets), Doors: s.Doors, Insecure: s.Insecure,
+		Budget: memory.NewBudget(cmp.Or(s.Budget, memory.Limit()/4)), Metrics: s.metrics,
+		LongPoll: cmp.Or(s.LongPoll, 20*time.Second), Closing: cmp.Or(s.Closing, context.Background()),
+		Logger: s.Logger,
+	}
+	s.metrics.OfBudget(s.core.Budget)
 	if s.TokenQuota > 0 {
-		s.posted = newLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
+		most := max(s.TokenQuota, thread.MaxBody)
+		s.core.Posted = request.NewLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(most))
 	}
 	mux := http.NewServeMux()
 	name := "/api/stream/" + "{stream}"
@@ -113,7 +112,10 @@ func (s *Server) handler() http.Handler {
 	s.serveRows(mux)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	if s.metrics != nil {
-		mux.Handle("GET /metrics", s.metrics.handler())
+		mux.Handle("GET /metrics", s.metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			request.Refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").Write(w)
+		}))
 	}
 	mux.HandleFunc(BackupPath, s.backup)
 	mux.HandleFunc("GET /readyz", s.ready)
@@ -155,44 +157,16 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 // as wraps a handler of a thread's path for tokens with the scope.
 func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, token.Grant) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		g, err := s.authorize(r, scope)
+		name := r.PathValue("stream")
+		if !request.IsThread(name) {
+			s.core.AnswerError(w, r, request.Refuse(http.StatusNotFound, "not_found",
+				"no such stream: want %s<threadId>, threadId of A-Z a-z 0-9 _ -", thread.StreamName("")))
+			return
+		}
+		g, err := s.core.Permit(r.Context(), r.Header.Get("Authorization"), name, scope)
 		if err == nil {
 			err = h(w, r, g)
 		}
-		s.answerError(w, r, err)
+		s.core.AnswerError(w, r, err)
 	}
-}
-
-// lease returns a lease for the holder of a grant; without one, for the request's address.
-func (s *Server) lease(r *http.Request, g token.Grant) *memory.Lease {
-	if who := g.Holder(); who != "" {
-		return s.budget.Lease(who)
-	}
-	return s.budget.Lease("address " + network(r.RemoteAddr).String())
-}
-
-// answerBuffer is how many bytes of an answer are written at once.
-const answerBuffer = 64 << 10
-
-// answer returns a buffer for an answer of some size. It keeps its first error, which means that the reader is gone or
-// too slow.
-func (s *Server) answer(ctx context.Context, w http.ResponseWriter, size int) *bufio.Writer {
-	return bufio.NewWriterSize(&reader{ctx, w, s.metrics}, min(size, answerBuffer))
-}
-
-// reader counts the bytes for a reader, and a reader that is too slow.
-type reader struct {
-	ctx context.Context
-	w   io.Writer
-	m   *metrics
-}
-
-// Write is io.Writer's.
-func (r *reader) Write(b []byte) (int, error) {
-	n, err := r.w.Write(b)
-	r.m.sent(n)
-	if err != nil && r.ctx.Err() == nil {
-		r.m.dropped()
-	}
-	return n, err
 }

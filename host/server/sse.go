@@ -12,6 +12,8 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -69,7 +71,7 @@ func (l *liveReader) skip(p log.Piece, tail uint64) bool {
 //	= tail    closed   yes        yes: the end   no
 func (l *liveReader) sent(after log.Offset, tail uint64, closed bool, now time.Time) controlEvent {
 	l.begun, l.after, l.known, l.tail = true, after, after, after.Seq >= tail
-	c := controlEvent{Next: place(after), UpToDate: l.tail, Closed: closed && l.tail}
+	c := controlEvent{Next: request.Place(after), UpToDate: l.tail, Closed: closed && l.tail}
 	if !c.Closed {
 		l.cursor = max(l.cursor, cursor(now, ""))
 		c.Cursor = l.cursor
@@ -93,9 +95,9 @@ func (s *Server) events(
 	h.Set("X-Accel-Buffering", "no")
 	binary := !v.IsJSON() && !strings.HasPrefix(v.Type, "text/")
 	if binary {
-		h.Set(headerEncoding, "base64")
+		h.Set(request.HeaderEncoding, "base64")
 	}
-	done := s.metrics.reader(readerSSE)
+	done := s.core.Metrics.Reader(metrics.Events)
 	defer done()
 	rc := http.NewResponseController(w)
 	life := time.NewTimer(sseLife)
@@ -115,7 +117,7 @@ func (s *Server) events(
 		case err != nil && !at.begun:
 			return err
 		case err != nil:
-			if problemOf(err) == nil && r.Context().Err() == nil {
+			if request.ProblemOf(err) == nil && r.Context().Err() == nil {
 				s.Logger.Error("live read interrupted", "stream", name, "error", err)
 			}
 			return nil // the reader gets the error when it reconnects
@@ -132,7 +134,7 @@ func (s *Server) events(
 		case <-life.C:
 			s.tellOffset(w, r, v, at)
 			return nil
-		case <-s.closing().Done():
+		case <-s.core.Closing.Done():
 			return nil
 		case <-r.Context().Done():
 			return nil
@@ -146,7 +148,7 @@ func (s *Server) tellOffset(w http.ResponseWriter, r *http.Request, v log.Stream
 	if at.after == at.known {
 		return false
 	}
-	out := s.answer(r.Context(), w, 200)
+	out := s.core.Answer(r.Context(), w, 200)
 	writeControl(out, at.sent(at.after, v.Tail(), v.Closed, time.Now()))
 	return out.Flush() == nil && http.NewResponseController(w).Flush() == nil
 }
@@ -164,7 +166,7 @@ func (s *Server) sendEvent(
 		l.Drop()
 		return true, nil
 	}
-	out := s.answer(r.Context(), w, memory.RecordBytes(p.Records)+200)
+	out := s.core.Answer(r.Context(), w, memory.RecordBytes(p.Records)+200)
 	if len(p.Records) > 0 {
 		writeData(out, v, p.Records, at.binary)
 	}

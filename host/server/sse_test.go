@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/server/request"
 )
 
 // One row for each of the tables at liveReader.
@@ -42,11 +43,11 @@ func TestLiveReader(t *testing.T) {
 		cursor string
 		want   controlEvent
 	}{
-		{8, false, have, controlEvent{Next: offset(8), Cursor: have}},
-		{8, true, have, controlEvent{Next: offset(8), Cursor: have}},
-		{9, false, have, controlEvent{Next: offset(9), Cursor: have, UpToDate: true}},
-		{9, false, ahead, controlEvent{Next: offset(9), Cursor: ahead, UpToDate: true}},
-		{9, true, have, controlEvent{Next: offset(9), UpToDate: true, Closed: true}},
+		{8, false, have, controlEvent{Next: request.Offset(8), Cursor: have}},
+		{8, true, have, controlEvent{Next: request.Offset(8), Cursor: have}},
+		{9, false, have, controlEvent{Next: request.Offset(9), Cursor: have, UpToDate: true}},
+		{9, false, ahead, controlEvent{Next: request.Offset(9), Cursor: ahead, UpToDate: true}},
+		{9, true, have, controlEvent{Next: request.Offset(9), UpToDate: true, Closed: true}},
 	} {
 		l := liveReader{after: log.Offset{Seq: 3}, cursor: tt.cursor}
 		got := l.sent(log.Offset{Seq: tt.after}, 9, tt.closed, now)
@@ -81,11 +82,12 @@ func TestLiveReaderSkips(t *testing.T) {
 		t.Errorf("others before the tail: %+v", l)
 	}
 	// The moved offset is sent once, in an event of its own.
-	s, w, r := &Server{}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	s, w, r := &Server{core: &request.Core{}}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 	if !s.tellOffset(w, r, log.Stream{}, &l) || s.tellOffset(w, r, log.Stream{}, &l) {
 		t.Errorf("%+v", l)
 	}
-	if got := w.Body.String(); !strings.HasPrefix(got, "event: control\n") || strings.Count(got, "id:"+offset(8)) != 1 {
+	if got := w.Body.String(); !strings.HasPrefix(got, "event: control\n") || strings.Count(got,
+		"id:"+request.Offset(8)) != 1 {
 		t.Errorf("sent %q", got)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -45,34 +47,46 @@ type TaskError struct {
 
 func (e *TaskError) Error() string { return e.Message }
 
+// taskProblem returns the answer to an error of Delegate.
+func taskProblem(err error) error {
+	var task *TaskError
+	switch {
+	case !errors.As(err, &task):
+		return err
+	case task.Status == http.StatusForbidden:
+		return request.Refuse(http.StatusForbidden, "local_boxes", "%s", task.Message)
+	}
+	return request.Refuse(task.Status, task.Code, "%s", task.Message)
+}
+
 // memberTask delegates a task from a thread, as a member of its house. Once the task's row is there the answer is its
 // thread's id, also where the announcement fails: a provisioner repeats that.
 func (s *Server) memberTask(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.permitMember(r, token.ScopeWrite)
+	g, err := s.core.PermitMember(r, token.ScopeWrite)
 	if err != nil {
 		return err
 	}
 	if s.Delegate == nil {
-		return refuse(http.StatusNotImplemented, "no_tasks", "this server takes no tasks")
+		return request.Refuse(http.StatusNotImplemented, "no_tasks", "this server takes no tasks")
 	}
-	body, free, err := s.readJSON(w, r, g, memberBody)
+	body, free, err := s.core.ReadJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
 	defer free()
-	t := Task{Member: g.Author, Parent: threadOf(g)}
+	t := Task{Member: g.Author, Parent: request.ThreadOf(g)}
 	if err := t.read(body, r.Header.Values("Idempotency-Key")); err != nil {
 		return err
 	}
 	made, err := s.Delegate(r.Context(), t)
 	if err != nil {
-		return err
+		return taskProblem(err)
 	}
 	if err := s.announce(r.Context(), t, made); err != nil {
 		s.Logger.Warn("task not announced: its provisioner does it", "thread", t.Parent, "child", made.Thread,
 			"error", err)
 	}
-	w.Header().Set("Content-Type", jsonType)
+	w.Header().Set("Content-Type", request.JSON)
 	if made.Fresh {
 		w.WriteHeader(http.StatusCreated)
 	}
@@ -84,19 +98,19 @@ func (s *Server) memberTask(w http.ResponseWriter, r *http.Request) error {
 
 // read reads a task from the body and the key of a request.
 func (t *Task) read(body []byte, keys []string) error {
-	if err := decodeStrictly(body, t); err != nil {
-		return refuse(http.StatusBadRequest, "json", `want {"task":"…"}: %v`, err)
+	if err := request.DecodeStrictly(body, t); err != nil {
+		return request.Refuse(http.StatusBadRequest, "json", `want {"task":"…"}: %v`, err)
 	}
 	switch {
 	case strings.TrimSpace(t.Prompt) == "" || len(t.Prompt) > memberText:
-		return refuse(http.StatusBadRequest, "task", "want a task of 1 to %d bytes", memberText)
+		return request.Refuse(http.StatusBadRequest, "task", "want a task of 1 to %d bytes", memberText)
 	case t.Sandbox != "" && t.Environment != "":
-		return refuse(http.StatusBadRequest, "task",
+		return request.Refuse(http.StatusBadRequest, "task",
 			"a sandbox that is shared has its environment: leave one of both out")
 	case t.Sandbox != "" && t.Repo != "":
-		return refuse(http.StatusBadRequest, "task", "a sandbox that is shared has its files: leave repo out")
+		return request.Refuse(http.StatusBadRequest, "task", "a sandbox that is shared has its files: leave repo out")
 	case t.Branch != "" && t.Repo == "":
-		return refuse(http.StatusBadRequest, "task", "branch needs repo")
+		return request.Refuse(http.StatusBadRequest, "task", "branch needs repo")
 	}
 	if len(keys) == 0 {
 		return nil

@@ -1,4 +1,6 @@
-package server
+// Package metrics is the measurements of a server for Prometheus. No label has a value that a client can choose, so the
+// number of series is bounded.
+package metrics
 
 import (
 	"bytes"
@@ -15,9 +17,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// metrics are the measurements of a server for Prometheus. A nil one ignores all calls. No label has a value that a
-// client can choose, so the number of series is bounded.
-type metrics struct {
+// Set is the measurements of one server. A nil one ignores all calls.
+type Set struct {
 	registry *prometheus.Registry
 
 	inFlight, connections                           prometheus.Gauge
@@ -39,14 +40,14 @@ type metrics struct {
 
 // Kinds of readers that wait for more.
 const (
-	readerLongPoll = "long-poll"
-	readerSSE      = "sse"
+	LongPoll = "long-poll"
+	Events   = "sse"
 )
 
-// newMetrics returns the measurements of a server of this version. check returns why the log takes no appends, and disk
+// New returns the measurements of a server of this version. check returns why the log takes no appends, and disk
 // is a folder on the log's disk; both are read for each scrape. nil and "" leave them out.
-func newMetrics(version string, check func(context.Context) error, disk string) *metrics {
-	m := &metrics{
+func New(version string, check func(context.Context) error, disk string) *Set {
+	m := &Set{
 		registry: prometheus.NewRegistry(), series: map[request]series{},
 		refusedTotal: map[string]prometheus.Counter{}, readers: map[string]prometheus.Gauge{},
 	}
@@ -88,7 +89,7 @@ func newMetrics(version string, check func(context.Context) error, disk string) 
 }
 
 // ofRequests registers the measurements of requests and connections.
-func (m *metrics) ofRequests(f promauto.Factory) {
+func (m *Set) ofRequests(f promauto.Factory) {
 	m.connections = gauge(f, "arbe_connections_open", "Connections that are open.")
 	m.turnedAwayTotal = counter(
 		f,
@@ -129,7 +130,7 @@ func (m *metrics) ofRequests(f promauto.Factory) {
 }
 
 // ofLog registers the measurements of the log and its readers.
-func (m *metrics) ofLog(f promauto.Factory) {
+func (m *Set) ofLog(f promauto.Factory) {
 	m.entries = counter(f, "arbe_append_entries_total", "Entries that were appended.")
 	m.entryBytes = counter(f, "arbe_append_bytes_total", "Bytes of entries that were appended.")
 	m.duplicates = counter(
@@ -150,7 +151,7 @@ func (m *metrics) ofLog(f promauto.Factory) {
 		prometheus.GaugeOpts{Name: "arbe_live_readers", Help: "Readers that wait for more."},
 		[]string{"kind"},
 	)
-	for _, kind := range []string{readerLongPoll, readerSSE} {
+	for _, kind := range []string{LongPoll, Events} {
 		m.readers[kind] = readers.WithLabelValues(kind)
 	}
 	m.droppedTotal = counter(
@@ -201,16 +202,15 @@ func probe(check func(context.Context) error) func() float64 {
 	}
 }
 
-// handler serves the measurements. It gathers them for two requests at a time, since that is expensive; others wait. A
-// client that does not read its answer delays none of them.
-func (m *metrics) handler() http.Handler {
+// Handler serves the measurements. It gathers them for two requests at a time, since that is expensive; others wait,
+// and busy answers those that have waited too long. A client that does not read its answer delays none of them.
+func (m *Set) Handler(busy http.HandlerFunc) http.Handler {
 	gather, turn := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), semaphore.NewWeighted(2)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 		defer cancel()
 		if turn.Acquire(ctx, 1) != nil {
-			w.Header().Set("Retry-After", "1")
-			refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").write(w)
+			busy(w, r)
 			return
 		}
 		p := page{header: w.Header(), status: http.StatusOK}
@@ -220,6 +220,9 @@ func (m *metrics) handler() http.Handler {
 		_, _ = w.Write(p.body.Bytes()) // the client may be gone
 	})
 }
+
+// scrapeTimeout bounds the wait of a request for the measurements.
+const scrapeTimeout = 5 * time.Second
 
 // page buffers an answer.
 type page struct {

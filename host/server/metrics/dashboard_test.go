@@ -1,9 +1,10 @@
-package server
+package metrics
 
 import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -14,9 +15,10 @@ import (
 // exposed returns the names of all metrics of a server that has done everything once, with their labels.
 func exposed(t *testing.T) map[string][]string {
 	t.Helper()
-	m := newMetrics("test", func(context.Context) error { return nil }, t.TempDir())
+	m := New("test", func(context.Context) error { return nil }, t.TempDir())
 	countAll(m)
-	asks(front(http.NotFoundHandler(), m, Limits{}, nil, nobody), http.MethodGet, "/", "192.0.2.1:1", "")
+	m.Measured(http.NotFoundHandler(), func(*http.Request) string { return "other" }).
+		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	series := regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)
 	label := regexp.MustCompile(`(\w+)="`)
 	names := map[string][]string{}
@@ -105,7 +107,7 @@ func TestDashboardExpressions(t *testing.T) {
 
 // TestDashboard holds each panel of the dashboard against the metrics that a server exposes.
 func TestDashboard(t *testing.T) {
-	b, err := os.ReadFile("../../deploy/grafana/arbe-threads.json")
+	b, err := os.ReadFile("../../../deploy/grafana/arbe-threads.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +182,7 @@ func TestDashboard(t *testing.T) {
 
 // TestDashboardAlerts holds each alert against the metrics that a server exposes. Each has a text with the next step.
 func TestDashboardAlerts(t *testing.T) {
-	b, err := os.ReadFile("../../deploy/prometheus/alerts.yaml")
+	b, err := os.ReadFile("../../../deploy/prometheus/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

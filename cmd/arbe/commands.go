@@ -11,6 +11,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -30,19 +31,15 @@ type commander struct {
 	logger *slog.Logger
 }
 
-// commanding returns what runs commands, and a loop beside the server that waits for their starts.
+// commanding returns what runs commands; starts has those that are being started.
 func (p *program) commanding(
-	c *cli.Context, d server.Data, cfg server.Config,
-) (func(server.Serving) server.Commands, func(context.Context, server.Serving) error) {
-	starts := exec.NewGroup(mostStarts)
-	commands := func(s server.Serving) server.Commands {
-		h, _ := p.beside(c, d, cfg, s)
-		return &commander{host: h, cli: c, key: s.Secret, starts: starts, logger: cfg.Logger}
-	}
-	return commands, func(ctx context.Context, _ server.Serving) error { return starts.Run(ctx) }
+	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving, starts *exec.Group,
+) server.Commands {
+	h, _ := p.beside(c, d, cfg, s)
+	return &commander{host: h, cli: c, key: s.Secret, starts: starts, logger: cfg.Logger}
 }
 
-// Start is server.Commands'.
+// Start implements server.Commands.
 func (m *commander) Start(ctx context.Context, c server.Command) (fresh bool, err error) {
 	r := exec.Request{
 		Thread: c.Thread, ID: c.ID, Author: c.Author, Argv: c.Argv, Shown: c.Shown, Cwd: c.Cwd, Timeout: c.Timeout,
@@ -126,7 +123,7 @@ func (m *commander) reaches(ctx context.Context, provider, box string) error {
 	return nil
 }
 
-// Cancel is server.Commands'.
+// Cancel implements server.Commands.
 func (m *commander) Cancel(ctx context.Context, threadID, execID, author string) error {
 	client, err := m.host.client(threadID)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/control/seal"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/pause"
 )
 
@@ -228,7 +228,7 @@ func (r *lateRows) close() {
 }
 
 // project makes the rows follow a server's log until ctx is done.
-func (r *lateRows) project(ctx context.Context, s server.Serving) error {
+func (r *lateRows) project(ctx context.Context, s daemon.Serving) error {
 	if s.Threads == nil {
 		r.logger.Warn("rows do not follow the log: there is no index of threads")
 		return nil

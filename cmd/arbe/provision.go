@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/delegate"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
@@ -133,9 +134,9 @@ func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
 
 // provisioning returns a loop that launches tasks beside a server.
 func (p *program) provisioning(
-	c *cli.Context, d server.Data, cfg server.Config,
-) func(context.Context, server.Serving) error {
-	return func(ctx context.Context, s server.Serving) error {
+	c *cli.Context, d daemon.Data, cfg daemon.Config,
+) func(context.Context, daemon.Serving) error {
+	return func(ctx context.Context, s daemon.Serving) error {
 		h, _ := p.beside(c, d, cfg, s)
 		db, err := h.database(ctx)
 		for ; err != nil; db, err = h.database(ctx) {

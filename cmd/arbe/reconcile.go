@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/view"
@@ -151,10 +152,10 @@ func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconc
 }
 
 // launchedDir returns the folder with a file for each thread that was launched from here and is not settled.
-func launchedDir(d server.Data) string { return filepath.Join(string(d), "launched") }
+func launchedDir(d daemon.Data) string { return filepath.Join(string(d), "launched") }
 
 // remember records that a thread is launched from here.
-func remember(d server.Data, id string) error {
+func remember(d daemon.Data, id string) error {
 	if err := durable.MkdirAll(launchedDir(d)); err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (h host) forget(id string) {
 }
 
 // launchedThreads returns the threads that were launched from here and are not settled.
-func launchedThreads(d server.Data) (ids []string, err error) {
+func launchedThreads(d daemon.Data) (ids []string, err error) {
 	entries, err := os.ReadDir(launchedDir(d))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -191,7 +192,7 @@ func reconcileEvery(orphanAfter time.Duration) time.Duration {
 
 // beside returns a host that works beside a server of this process, and its reconciler.
 func (p *program) beside(
-	c *cli.Context, d server.Data, cfg server.Config, s server.Serving,
+	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving,
 ) (host, *reconcile.Reconciler) {
 	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
 	if rows, is := cfg.Rows.(*lateRows); is {
@@ -211,31 +212,29 @@ func (p *program) beside(
 
 // settling returns what settles one of the server's threads, on request.
 func (p *program) settling(
-	c *cli.Context, d server.Data, cfg server.Config,
-) func(server.Serving) func(context.Context, string) (server.Settled, error) {
-	return func(serving server.Serving) func(context.Context, string) (server.Settled, error) {
-		h, r := p.beside(c, d, cfg, serving)
-		return func(ctx context.Context, id string) (server.Settled, error) {
-			s, err := h.settle(ctx, r, id)
-			if !s.Open {
-				h.forget(id)
-			}
-			result := server.Settled{Status: s.Status, Open: s.Open}
-			for _, a := range s.Actions {
-				result.Actions = append(result.Actions, server.SettledAction{
-					ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why,
-				})
-			}
-			return result, err
+	c *cli.Context, d daemon.Data, cfg daemon.Config, serving daemon.Serving,
+) func(context.Context, string) (server.Settled, error) {
+	h, r := p.beside(c, d, cfg, serving)
+	return func(ctx context.Context, id string) (server.Settled, error) {
+		s, err := h.settle(ctx, r, id)
+		if !s.Open {
+			h.forget(id)
 		}
+		result := server.Settled{Status: s.Status, Open: s.Open}
+		for _, a := range s.Actions {
+			result.Actions = append(result.Actions, server.SettledAction{
+				ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why,
+			})
+		}
+		return result, err
 	}
 }
 
 // reconciling returns a loop that settles the server's own threads.
 func (p *program) reconciling(
-	c *cli.Context, d server.Data, cfg server.Config,
-) func(context.Context, server.Serving) error {
-	return func(ctx context.Context, s server.Serving) error {
+	c *cli.Context, d daemon.Data, cfg daemon.Config,
+) func(context.Context, daemon.Serving) error {
+	return func(ctx context.Context, s daemon.Serving) error {
 		h, r := p.beside(c, d, cfg, s)
 		return r.Loop(
 			ctx,

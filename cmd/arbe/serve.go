@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -16,10 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
+	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
-	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/server"
@@ -166,13 +166,13 @@ func (p *program) serve(c *cli.Context) (err error) {
 		debug.SetMemoryLimit(memory.Limit() / 5 * 4)
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
-	cfg := server.Config{
+	cfg := daemon.Config{
 		Addr: c.String(
 			"addr",
 		), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
 		Insecure: c.Bool("insecure-loopback"),
-		Limits: server.Limits{
-			Rate:        c.Float64("rate"),
+		Limits: daemon.Limits{
+			Rate:        server.Rate{PerSecond: c.Float64("rate")},
 			Connections: c.Int("max-connections"),
 			StreamBytes: cmdline.SizeOf(c, "quota"),
 			TokenBytes:  cmdline.SizeOf(c, "token-quota"),
@@ -187,7 +187,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		}
 	}
 	if c.String("engine") == "nats" {
-		cfg.NATS = &jetstream.Config{
+		cfg.NATS = &daemon.NATS{
 			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"),
 			Shards:   c.Int("nats-shards"),
 			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
@@ -212,36 +212,38 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
 		cfg.Opened = r.start
 	}
-	cfg.Settle, cfg.SettleReads = p.settling(c, d, cfg), c.Bool("reconcile")
-	commands, starts := p.commanding(c, d, cfg)
-	cfg.Commands = commands
-	cfg.Page = func(s server.Serving) http.Handler {
-		return page.Handler(page.Config{
-			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
-			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
-			Doors:  s.Doors,
-			Logger: logger, Session: writeSession,
-		})
+	cfg.SettleReads = c.Bool("reconcile")
+	cfg.Parts = func(s daemon.Serving) daemon.Parts {
+		starts := exec.NewGroup(mostStarts)
+		beside := append(houses.beside, func(ctx context.Context, _ daemon.Serving) error { return starts.Run(ctx) })
+		if c.Bool("reconcile") {
+			beside = append(beside, p.reconciling(c, d, cfg))
+		}
+		if c.Bool("provision") {
+			beside = append(beside, p.provisioning(c, d, cfg))
+		}
+		return daemon.Parts{
+			Settle:   p.settling(c, d, cfg, s),
+			Commands: p.commanding(c, d, cfg, s, starts),
+			Page: page.Handler(page.Config{
+				Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
+				Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
+				Logger: logger, Session: writeSession,
+			}),
+			Beside: func(ctx context.Context) error { return beside.run(ctx, s) },
+		}
 	}
-	beside := append(houses.beside, starts)
-	if c.Bool("reconcile") {
-		beside = append(beside, p.reconciling(c, d, cfg))
-	}
-	if c.Bool("provision") {
-		beside = append(beside, p.provisioning(c, d, cfg))
-	}
-	cfg.Beside = beside.run
-	err = server.Serve(c.Context, cfg, func(url string) {
+	err = daemon.Serve(c.Context, cfg, func(url string) {
 		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
 	return serveExit(inUse(err, d))
 }
 
 // besides are what works beside a server.
-type besides []func(context.Context, server.Serving) error
+type besides []func(context.Context, daemon.Serving) error
 
 // run runs them until ctx is done. One that fails ends the others.
-func (b besides) run(ctx context.Context, s server.Serving) error {
+func (b besides) run(ctx context.Context, s daemon.Serving) error {
 	together, ctx := errgroup.WithContext(ctx)
 	for _, f := range b {
 		together.Go(func() error { return f(ctx, s) })
@@ -252,14 +254,14 @@ func (b besides) run(ctx context.Context, s server.Serving) error {
 // serveExit gives a server's error its exit status.
 func serveExit(err error) error {
 	for _, config := range []error{
-		server.ErrNoSecret, server.ErrInsecure, token.ErrShortSecret,
+		daemon.ErrNoSecret, daemon.ErrInsecure, token.ErrShortSecret,
 		httpd.ErrDebugAddress,
 	} {
 		if errors.Is(err, config) {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
 	}
-	var unsafe *jetstream.UnsafeError
+	var unsafe *daemon.UnsafeError
 	switch {
 	case errors.As(err, &unsafe):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}

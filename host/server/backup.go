@@ -4,17 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 
 	"arbe.0sk.ar/runner/host/httpd"
-	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 )
@@ -22,18 +17,9 @@ import (
 // BackupPath is where a server serves a backup of its log.
 const BackupPath = "/v1/admin/backup"
 
-// Errors of backups that callers handle differently.
-var (
-	ErrDamagedBackup = pebble.ErrBackup
-	ErrLogExists     = pebble.ErrExists
-	ErrBackupFormat  = pebble.ErrFormat
-)
-
-// Backup describes a backup.
-type Backup = pebble.Backup
-
 // backer is an engine that can copy itself while it is in use.
 type backer interface {
+	// Backup returns engine.ErrBusy while another backup is running.
 	Backup(ctx context.Context, w io.Writer) error
 }
 
@@ -52,7 +38,7 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", http.MethodGet)
 		return request.Refuse(http.StatusMethodNotAllowed, "method", "want GET")
 	}
-	engine, ok := s.Log.Engine().(backer)
+	source, ok := s.Log.Engine().(backer)
 	if !ok {
 		return request.Refuse(
 			http.StatusNotImplemented,
@@ -66,7 +52,7 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	began := time.Now()
 	down := &download{w: w, rc: http.NewResponseController(w)}
 	out := bufio.NewWriterSize(down, request.ReadChunk)
-	err := engine.Backup(ctx, out)
+	err := source.Backup(ctx, out)
 	if err == nil {
 		err = out.Flush()
 	}
@@ -78,7 +64,7 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	case down.sent > 0:
 		s.Logger.Warn("backup interrupted", "bytes", down.sent, "error", err)
 		panic(http.ErrAbortHandler)
-	case errors.Is(err, pebble.ErrBusy):
+	case errors.Is(err, engine.ErrBusy):
 		return request.Refuse(http.StatusConflict, "busy", "another backup is under way")
 	}
 	return err
@@ -99,39 +85,4 @@ func (d *download) Write(b []byte) (int, error) {
 	_ = d.rc.SetWriteDeadline(time.Now().Add(httpd.WriteTimeout)) // only a test's has no deadlines
 	d.sent += int64(len(b))
 	return d.w.Write(b)
-}
-
-// CheckBackup reads a backup to its end and returns its description, or ErrDamagedBackup.
-func CheckBackup(ctx context.Context, r io.Reader) (Backup, error) { return pebble.CheckBackup(ctx, r) }
-
-// log returns the folder of the log.
-func (d Data) log() string { return filepath.Join(string(d), "log") }
-
-// index returns the folder of the index of threads, which is a cache of the log.
-func (d Data) index() string { return filepath.Join(string(d), "index") }
-
-// Backup writes a copy of the log to w, while no server uses the folder. fs.ErrNotExist: there is no log.
-func (d Data) Backup(ctx context.Context, w io.Writer, logger *slog.Logger) error {
-	if _, err := os.Stat(d.log()); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("no log in %s: %w", d, fs.ErrNotExist)
-		}
-		return err
-	}
-	p, err := pebble.Open(d.log(), logger)
-	if err != nil {
-		return err
-	}
-	return errors.Join(p.Backup(ctx, w), p.Close())
-}
-
-// Restore makes the log from a backup, as a whole or not at all, and deletes the index of an earlier one. ErrLogExists:
-// there is a log.
-func (d Data) Restore(ctx context.Context, r io.Reader) (Backup, error) {
-	if _, err := os.Stat(d.log()); errors.Is(err, fs.ErrNotExist) {
-		if err := os.RemoveAll(d.index()); err != nil {
-			return Backup{}, err
-		}
-	}
-	return pebble.Restore(ctx, r, d.log())
 }

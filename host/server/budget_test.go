@@ -16,6 +16,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -38,7 +39,7 @@ func besiege(t testing.TB) *besieged {
 		Log: log.New(
 			e,
 		), Secrets: [][]byte{bytes.Repeat([]byte("s"), token.MinSecret)}, LongPoll: time.Minute, Closing: ctx,
-		Budget: 32 << 20,
+		Budget: memory.NewBudget(32 << 20),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	srv := httptest.NewServer(s.Handler())
@@ -118,8 +119,8 @@ func (b *besieged) honest(id string) {
 		""); status != http.StatusOK || !strings.Contains(body, id) {
 		b.t.Errorf("an honest read: %d %s", status, body)
 	}
-	if held := b.core.Budget.Held(); held > b.Budget {
-		b.t.Errorf("%d bytes are held, of %d", held, b.Budget)
+	if held := b.Budget.Held(); held > b.Budget.Size() {
+		b.t.Errorf("%d bytes are held, of %d", held, b.Budget.Size())
 	}
 }
 
@@ -128,7 +129,7 @@ func (b *besieged) until(what string, f func() bool) {
 	b.t.Helper()
 	for began := time.Now(); !f(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > patience {
-			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.core.Budget.Held())
+			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.Budget.Held())
 		}
 	}
 }
@@ -188,7 +189,7 @@ func TestLargeSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.until("full", func() bool { return b.core.Budget.Held() >= 16<<20 })
+	b.until("full", func() bool { return b.Budget.Held() >= 16<<20 })
 	b.honest("a")
 }
 

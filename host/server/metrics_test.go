@@ -50,7 +50,7 @@ func TestMetricsOfRequests(t *testing.T) {
 		if status == 206 {
 			panic(http.ErrAbortHandler)
 		}
-	}), m, Limits{}, nil, nobody)
+	}), m, Rate{}, nil, nobody)
 	const name = "arbe-thread-0123456789"
 	for _, tt := range []struct {
 		method, target, body, status string
@@ -137,7 +137,7 @@ func TestMetricsOfWaits(t *testing.T) {
 		defer m.Reader(metrics.LongPoll)()
 		close(waits)
 		<-end
-	}), m, Limits{Rate: 0.001}, nil, nobody)
+	}), m, Rate{PerSecond: 0.001}, nil, nobody)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -187,9 +187,9 @@ func BenchmarkCare(b *testing.B) {
 		h    http.Handler
 	}{
 		{"nothing", h},
-		{"metrics", front(h, metrics.New("test", nil, ""), Limits{}, nil, nobody)},
-		{"metrics+rate", front(h, metrics.New("test", nil, ""), Limits{Rate: 1e9}, nil, nobody)},
-		{"metrics+rate+access", front(h, metrics.New("test", nil, ""), Limits{Rate: 1e9}, io.Discard, nobody)},
+		{"metrics", front(h, metrics.New("test", nil, ""), Rate{}, nil, nobody)},
+		{"metrics+rate", front(h, metrics.New("test", nil, ""), Rate{PerSecond: 1e9}, nil, nobody)},
+		{"metrics+rate+access", front(h, metrics.New("test", nil, ""), Rate{PerSecond: 1e9}, io.Discard, nobody)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r := httptest.NewRequest(http.MethodPost, "/api/stream/arbe-thread-t1", strings.NewReader("{}"))

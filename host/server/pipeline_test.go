@@ -21,8 +21,8 @@ import (
 func TestPipelinedReadsNothing(t *testing.T) {
 	b := besiege(t)
 	m := metrics.New("test", nil, "")
-	b.Server.metrics = m
-	srv := httptest.NewUnstartedServer(httpd.Paced(front(b.handler(), m, Limits{Rate: 1, Burst: 1}, nil, nobody),
+	b.Server.Metrics = m
+	srv := httptest.NewUnstartedServer(httpd.Paced(front(b.handler(), m, Rate{PerSecond: 1, Burst: 1}, nil, nobody),
 		500*time.Millisecond))
 	var mu sync.Mutex
 	active := map[net.Conn]bool{}

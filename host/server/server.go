@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -40,9 +41,12 @@ type Server struct {
 	// Closing ends the waits of readers when it is done, so that a server can stop.
 	Closing context.Context
 	Logger  *slog.Logger
-	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of memory.Limit. SERVE.md has the
-	// answers beyond it.
-	Budget int64
+	// Budget is of the memory of all requests; nil for a quarter of memory.Limit. SERVE.md has the answers beyond it.
+	Budget *memory.Budget
+
+	Metrics *metrics.Set // nil for none
+	Rate    Rate         // of requests, by Front
+	Access  io.Writer    // for the access log, by Front; nil for none
 
 	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is
 	// at least the size of the largest post.
@@ -75,7 +79,6 @@ type Server struct {
 	Page http.Handler
 
 	core    *request.Core
-	metrics *metrics.Set
 	settles settles
 }
 
@@ -92,11 +95,14 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) handler() http.Handler {
 	s.core = &request.Core{
 		Log: s.Log, Tokens: token.NewVerifier(s.Secrets), Doors: s.Doors, Insecure: s.Insecure,
-		Budget: memory.NewBudget(cmp.Or(s.Budget, memory.Limit()/4)), Metrics: s.metrics,
+		Budget: s.Budget, Metrics: s.Metrics,
 		LongPoll: cmp.Or(s.LongPoll, 20*time.Second), Closing: cmp.Or(s.Closing, context.Background()),
 		Logger: s.Logger,
 	}
-	s.metrics.OfBudget(s.core.Budget)
+	if s.core.Budget == nil {
+		s.core.Budget = memory.NewBudget(memory.Limit() / 4)
+	}
+	s.Metrics.OfBudget(s.core.Budget)
 	if s.TokenQuota > 0 {
 		most := max(s.TokenQuota, thread.MaxBody)
 		s.core.Posted = request.NewLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(most))
@@ -111,8 +117,8 @@ func (s *Server) handler() http.Handler {
 	s.serveThreads(mux)
 	s.serveRows(mux)
 	mux.HandleFunc("GET /healthz", s.healthz)
-	if s.metrics != nil {
-		mux.Handle("GET /metrics", s.metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {
+	if s.Metrics != nil {
+		mux.Handle("GET /metrics", s.Metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			request.Refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").Write(w)
 		}))

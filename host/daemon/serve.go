@@ -1,4 +1,10 @@
-package server
+// Package daemon runs a thread server: it opens the log, in a data folder or on a cluster, and serves it until its
+// context is done. It has the data folder, backups of its log, the expiry of what the log holds, and the limits of this
+// machine.
+//
+// It alone, beside tests, imports the engines of the log. What works on threads beside the server, as reconciling and
+// commands, is its caller's: Parts.
+package daemon
 
 import (
 	"cmp"
@@ -19,11 +25,10 @@ import (
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/jetstream"
-	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
@@ -41,8 +46,8 @@ type Config struct {
 	Insecure bool  // the Durable Streams protocol needs no token; only on a loopback address
 	Limits   Limits
 
-	NATS      *jetstream.Config // cluster for the log; nil for the data folder
-	Retention log.Retention     // of what the log holds
+	NATS      *NATS         // cluster for the log; nil for the data folder
+	Retention log.Retention // of what the log holds
 
 	Cert, Key string    // files of a certificate and its key; "" for no TLS
 	Debug     string    // a loopback address to serve profiles on; "" for none
@@ -50,20 +55,14 @@ type Config struct {
 	Version   string    // of the program, for the measurements
 	Logger    *slog.Logger
 
-	// Beside runs while the server serves, and ends when ctx does; nil for none.
-	Beside func(ctx context.Context, s Serving) error
+	// Parts returns what is added to the server once it listens; nil for nothing.
+	Parts func(s Serving) Parts
 
-	// Settle returns what settles a thread; nil for a server that settles none.
-	Settle func(s Serving) func(ctx context.Context, threadID string) (Settled, error)
-
-	// SettleReads has each thread settled whose summary is read. It needs Settle.
+	// SettleReads has each thread settled whose summary is read. It needs Parts.Settle.
 	SettleReads bool
 
-	// Commands returns what runs commands in the boxes of threads; nil for a server that runs none.
-	Commands func(s Serving) Commands
-
 	// Delegate makes the row of a member's task; nil for a server that takes none.
-	Delegate func(ctx context.Context, t Task) (Delegated, error)
+	Delegate func(ctx context.Context, t server.Task) (server.Delegated, error)
 
 	// Opened is called once the log is open, before anything is served; nil for nothing.
 	Opened func(ctx context.Context, streams *log.Log)
@@ -76,9 +75,6 @@ type Config struct {
 	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe is Server's.
 	Store       rows.Store
 	CheckRecipe func(r *rows.Recipe) error
-
-	// Page returns the page that shows threads to people; nil for a server without one.
-	Page func(s Serving) http.Handler
 
 	engine log.Engine // for tests; nil for the one that the fields above name
 }
@@ -94,6 +90,14 @@ type Serving struct {
 	Closing context.Context // done when waits have to end
 	Budget  *memory.Budget  // of the memory of all requests
 	Doors   *member.Doors   // nil for a server without houses
+}
+
+// Parts are what works on the threads of a server that runs. Each may be nil.
+type Parts struct {
+	Settle   func(ctx context.Context, threadID string) (server.Settled, error) // settles a thread now
+	Commands server.Commands                                                    // run in the boxes of threads
+	Page     http.Handler                                                       // shows threads to people
+	Beside   func(ctx context.Context) error                                    // runs while the server serves
 }
 
 // check returns why a server must not start.
@@ -165,60 +169,19 @@ const failedTimeout = time.Second
 
 // serve is Serve with an open log.
 func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url string)) (err error) {
-	secrets := cfg.Secrets
-	if secrets == nil {
-		if secrets, err = cfg.Data.makeSecret(); err != nil {
-			return err
-		}
-	}
-	installation, err := identify(ctx, streams)
-	if err != nil {
-		installation = rand.Text() // no index is of this log
-		cfg.Logger.Warn("installation id unknown: /healthz leaves it out until it can be read or written",
-			"error", err)
-	}
-	if cfg.Opened != nil {
-		cfg.Opened(ctx, streams)
-	}
-	disk := cfg.Data.log()
-	if cfg.NATS != nil {
-		disk = ""
-	}
-	m := metrics.New(cmp.Or(cfg.Version, "dev"), streams.Engine().Check, disk)
-	streams.Observer = m
-
 	together, ctx := errgroup.WithContext(ctx) // one that fails ends all
-	s := &Server{
-		Log:      streams,
-		Secrets:  secrets,
-		LongPoll: cfg.LongPoll,
-		Budget:   cfg.Budget,
-		Insecure: cfg.Insecure,
-		Closing:  ctx,
-		Delegate: cfg.Delegate,
-		Logger:   cfg.Logger,
-		metrics:  m,
+	s, err := cfg.server(ctx, streams)
+	if err != nil {
+		return err
 	}
-	if cfg.Rows != nil {
-		s.Doors = &member.Doors{
-			Logins: member.Logins{Secrets: secrets, Provider: cfg.Provider}, Rows: cfg.Rows,
-		}
-		s.Rows, s.CheckRecipe = cfg.Store, cfg.CheckRecipe
+	if s.Index != nil {
+		defer func() { err = errors.Join(err, s.Index.Close()) }()
 	}
-	x, err := index.Open(cfg.Data.index(), installation, streams, cfg.Logger)
-	if err != nil { // without a cache there is a server still
-		cfg.Logger.Error("no list of threads: the index can't be opened", "error", err)
-	} else {
-		s.Index, streams.Changed = x, x.Changed
-		defer func() { err = errors.Join(err, x.Close()) }()
-	}
-	streams.Quota, s.TokenQuota = cfg.Limits.StreamBytes, cfg.Limits.TokenBytes
-	h := httpd.Recovered(s.handler(), cfg.Logger, m.Panicked)
-	srv := httpd.NewServer(front(h, m, cfg.Limits, cfg.Access, s.core.Holder), cfg.Logger)
 	scheme := "http"
+	var certificate *tls.Config
 	if cfg.Cert != "" || cfg.Key != "" {
 		scheme = "https"
-		if srv.TLSConfig, err = httpd.LoadTLS(cfg.Cert, cfg.Key, cfg.Logger, m.Certificate); err != nil {
+		if certificate, err = httpd.LoadTLS(cfg.Cert, cfg.Key, cfg.Logger, s.Metrics.Certificate); err != nil {
 			return err
 		}
 	}
@@ -226,35 +189,24 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	if err != nil {
 		return err
 	}
-	most := cfg.Limits.MostConnections(1)
-	if asked := cfg.Limits.Connections; most < asked {
-		cfg.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most,
-			"files", openfiles.Limit())
-	}
 	url := scheme + "://" + ln.Addr().String()
-	serving := Serving{
-		URL: url, HTTP: ownClient(srv.TLSConfig),
-		Secret: secrets[0], Secrets: secrets, Streams: streams, Threads: s.Index, Closing: ctx,
-		Budget: s.core.Budget, Doors: s.Doors,
-	}
-	if cfg.Settle != nil {
-		s.Settle = cfg.Settle(serving)
-	}
-	if cfg.Commands != nil {
-		s.Commands = cfg.Commands(serving)
-	}
-	if cfg.Page != nil {
-		s.Page = cfg.Page(serving)
-	}
+	parts := cfg.parts(Serving{
+		URL: url, HTTP: ownClient(certificate), Secret: s.Secrets[0], Secrets: s.Secrets, Streams: streams,
+		Threads: s.Index, Closing: ctx, Budget: s.Budget, Doors: s.Doors,
+	})
+	s.Settle, s.Commands, s.Page = parts.Settle, parts.Commands, parts.Page
 	if err := durable.WriteFile(cfg.Data.addressFile(), []byte(url+"\n")); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	defer func() { err = errors.Join(err, os.Remove(cfg.Data.addressFile())) }()
 
-	together.Go(func() error { return httpd.ServeUntil(ctx, srv, httpd.LimitConnections(ln, most, m)) })
+	srv := httpd.NewServer(s.Front(), cfg.Logger)
+	srv.TLSConfig = certificate
+	most := cfg.mostConnections()
+	together.Go(func() error { return httpd.ServeUntil(ctx, srv, httpd.LimitConnections(ln, most, s.Metrics)) })
 	together.Go(func() error { return streams.Watch(ctx) })
 	if s.Index != nil {
-		together.Go(func() error { return x.Run(ctx) })
+		together.Go(func() error { return s.Index.Run(ctx) })
 	}
 	together.Go(func() error { return streams.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
 	if cfg.Debug != "" {
@@ -263,11 +215,71 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	if s.Settle != nil && cfg.SettleReads {
 		together.Go(func() error { return s.SettleLoop(ctx) })
 	}
-	if cfg.Beside != nil {
-		together.Go(func() error { return cfg.Beside(ctx, serving) })
+	if parts.Beside != nil {
+		together.Go(func() error { return parts.Beside(ctx) })
 	}
 	ready(url)
 	return together.Wait()
+}
+
+// server returns the server of an open log, without its parts. Its waits end with ctx.
+func (c Config) server(ctx context.Context, streams *log.Log) (*server.Server, error) {
+	secrets := c.Secrets
+	if secrets == nil {
+		var err error
+		if secrets, err = c.Data.makeSecret(); err != nil {
+			return nil, err
+		}
+	}
+	installation, err := identify(ctx, streams)
+	if err != nil {
+		installation = rand.Text() // no index is of this log
+		c.Logger.Warn("installation id unknown: /healthz leaves it out until it can be read or written", "error", err)
+	}
+	if c.Opened != nil {
+		c.Opened(ctx, streams)
+	}
+	disk := c.Data.log()
+	if c.NATS != nil {
+		disk = ""
+	}
+	m := metrics.New(cmp.Or(c.Version, "dev"), streams.Engine().Check, disk)
+	streams.Observer, streams.Quota = m, c.Limits.StreamBytes
+	s := &server.Server{
+		Log: streams, Secrets: secrets, LongPoll: c.LongPoll, Insecure: c.Insecure, Closing: ctx, Logger: c.Logger,
+		Budget:  memory.NewBudget(cmp.Or(c.Budget, memory.Limit()/4)),
+		Metrics: m, Rate: c.Limits.Rate, TokenQuota: c.Limits.TokenBytes, Access: c.Access, Delegate: c.Delegate,
+	}
+	if c.Rows != nil {
+		logins := member.Logins{Secrets: secrets, Provider: c.Provider}
+		s.Doors = &member.Doors{Logins: logins, Rows: c.Rows}
+		s.Rows, s.CheckRecipe = c.Store, c.CheckRecipe
+	}
+	x, err := index.Open(c.Data.index(), installation, streams, c.Logger)
+	if err != nil { // without a cache there is a server still
+		c.Logger.Error("no list of threads: the index can't be opened", "error", err)
+		return s, nil
+	}
+	s.Index, streams.Changed = x, x.Changed
+	return s, nil
+}
+
+// parts returns the configured parts of a server that runs.
+func (c Config) parts(s Serving) Parts {
+	if c.Parts == nil {
+		return Parts{}
+	}
+	return c.Parts(s)
+}
+
+// mostConnections returns how many connections may be open, and logs where that is fewer than was asked for.
+func (c Config) mostConnections() int {
+	most := c.Limits.MostConnections(1)
+	if asked := c.Limits.Connections; most < asked {
+		c.Logger.Warn("connections are limited by the limit of open files", "asked", asked, "connections", most,
+			"files", openfiles.Limit())
+	}
+	return most
 }
 
 // ownClient returns a client for the server of this process; serves is nil for one without TLS.
@@ -278,40 +290,4 @@ func ownClient(serves *tls.Config) *http.Client {
 		transport.TLSClientConfig = httpd.OwnTLS(serves)
 	}
 	return client
-}
-
-// OpenLog opens the log in the folder dir on this machine's disk, and makes it where there is none. One process at a
-// time can open it.
-func OpenLog(dir string, logger *slog.Logger) (*log.Log, error) {
-	e, err := pebble.Open(dir, logger)
-	if err != nil {
-		return nil, err
-	}
-	return log.New(e), nil
-}
-
-// open opens the configured log.
-func (c Config) open(ctx context.Context) (*log.Log, error) {
-	if c.engine != nil {
-		return log.New(c.engine), nil
-	}
-	if c.NATS == nil {
-		return OpenLog(c.Data.log(), c.Logger)
-	}
-	e, err := jetstream.Open(ctx, *c.NATS)
-	if err != nil {
-		return nil, err
-	}
-	return log.New(e), nil
-}
-
-// identifyTimeout bounds the read of the installation's id at the start.
-const identifyTimeout = 5 * time.Second
-
-// identify reads the installation's id, and makes it at the first start. On a full disk, and on a cluster without a
-// majority, the server starts without it.
-func identify(ctx context.Context, streams *log.Log) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
-	defer cancel()
-	return streams.Installation(ctx)
 }

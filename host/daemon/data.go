@@ -1,4 +1,4 @@
-package server
+package daemon
 
 import (
 	"crypto/rand"
@@ -20,6 +20,12 @@ type Data string
 
 func (d Data) secretFile() string  { return filepath.Join(string(d), "secret") }
 func (d Data) addressFile() string { return filepath.Join(string(d), "address") }
+
+// log returns the folder of the log.
+func (d Data) log() string { return filepath.Join(string(d), "log") }
+
+// index returns the folder of the index of threads, which is a cache of the log.
+func (d Data) index() string { return filepath.Join(string(d), "index") }
 
 // Secrets returns the folder's secrets; fs.ErrNotExist where it has none. The first one signs.
 func (d Data) Secrets() ([][]byte, error) {

@@ -1,4 +1,4 @@
-package server_test
+package daemon_test
 
 import (
 	"context"
@@ -11,18 +11,36 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// serve runs Serve until the returned stop, which returns its error.
-func serve(t *testing.T, cfg server.Config) (url string, stop func() error) {
+// patience is how long anything may take that must come. It is no promise of the server's.
+const patience = 5 * time.Minute
+
+var secret = []byte("0123456789abcdef0123456789abcdef")
+
+// writer returns a token that may write a thread.
+func writer(t *testing.T, id string) string {
 	t.Helper()
-	cfg.Logger = slog.New(slog.NewTextHandler(testLog{t}, nil))
+	signed, err := token.Sign(secret, token.Grant{
+		Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed
+}
+
+// serve runs Serve until the returned stop, which returns its error.
+func serve(t *testing.T, cfg daemon.Config) (url string, stop func() error) {
+	t.Helper()
+	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan string, 1), make(chan error, 1)
-	go func() { done <- server.Serve(ctx, cfg, func(url string) { ready <- url }) }()
+	go func() { done <- daemon.Serve(ctx, cfg, func(url string) { ready <- url }) }()
 	stop = func() error {
 		cancel()
 		return <-done
@@ -37,10 +55,10 @@ func serve(t *testing.T, cfg server.Config) (url string, stop func() error) {
 }
 
 func TestServe(t *testing.T) {
-	data := server.Data(filepath.Join(t.TempDir(), "data"))
+	data := daemon.Data(filepath.Join(t.TempDir(), "data"))
 	var secretBefore string
 	for range 2 { // the second time it is the same server
-		url, stop := serve(t, server.Config{Addr: "127.0.0.1:0", Data: data, LongPoll: time.Minute})
+		url, stop := serve(t, daemon.Config{Addr: "127.0.0.1:0", Data: data, LongPoll: time.Minute})
 		if at, err := data.Address(); at != url || err != nil {
 			t.Errorf("address %q, %v, want %q", at, err, url)
 		}
@@ -96,24 +114,24 @@ func TestServe(t *testing.T) {
 
 func TestServeRefuses(t *testing.T) {
 	for addr, want := range map[string]error{
-		"0.0.0.0:0": server.ErrNoSecret, ":0": server.ErrNoSecret,
-		"[::]:0": server.ErrNoSecret, "10.1.2.3:0": server.ErrNoSecret,
+		"0.0.0.0:0": daemon.ErrNoSecret, ":0": daemon.ErrNoSecret,
+		"[::]:0": daemon.ErrNoSecret, "10.1.2.3:0": daemon.ErrNoSecret,
 	} {
-		_, stop := serve(t, server.Config{Addr: addr, Data: server.Data(t.TempDir())})
+		_, stop := serve(t, daemon.Config{Addr: addr, Data: daemon.Data(t.TempDir())})
 		if err := stop(); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", addr, err, want)
 		}
 	}
 	_, stop := serve(
 		t,
-		server.Config{Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), Secrets: [][]byte{[]byte("short")}},
+		daemon.Config{Addr: "127.0.0.1:0", Data: daemon.Data(t.TempDir()), Secrets: [][]byte{[]byte("short")}},
 	)
 	if err := stop(); !errors.Is(err, token.ErrShortSecret) {
 		t.Errorf("got %v", err)
 	}
-	data := server.Data(t.TempDir())
-	_, first := serve(t, server.Config{Addr: "127.0.0.1:0", Data: data})
-	_, second := serve(t, server.Config{Addr: "127.0.0.1:0", Data: data})
+	data := daemon.Data(t.TempDir())
+	_, first := serve(t, daemon.Config{Addr: "127.0.0.1:0", Data: data})
+	_, second := serve(t, daemon.Config{Addr: "127.0.0.1:0", Data: data})
 	if err := second(); err == nil {
 		t.Error("two servers have one log")
 	}
@@ -129,13 +147,13 @@ func TestServeRefuses(t *testing.T) {
 func TestServeSettlesOnRead(t *testing.T) {
 	key := []byte(strings.Repeat("k", token.MinSecret))
 	settled := make(chan string, 100)
-	url, stop := serve(t, server.Config{
-		Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), LongPoll: time.Minute, Secrets: [][]byte{key},
-		Settle: func(server.Serving) func(context.Context, string) (server.Settled, error) {
-			return func(_ context.Context, id string) (server.Settled, error) {
+	url, stop := serve(t, daemon.Config{
+		Addr: "127.0.0.1:0", Data: daemon.Data(t.TempDir()), LongPoll: time.Minute, Secrets: [][]byte{key},
+		Parts: func(daemon.Serving) daemon.Parts {
+			return daemon.Parts{Settle: func(_ context.Context, id string) (server.Settled, error) {
 				settled <- id
 				return server.Settled{}, nil
-			}
+			}}
 		},
 		SettleReads: true,
 	})
@@ -154,10 +172,11 @@ func TestServeSettlesOnRead(t *testing.T) {
 		if _, err := c.Append(t.Context(), []thread.Entry{entry}); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the index has the thread", func() bool {
-			_, err := c.Summary(t.Context())
-			return err == nil
-		})
+		for err := errors.New("not asked"); err != nil; time.Sleep(2 * time.Millisecond) { // until the index has it
+			if _, err = c.Summary(t.Context()); t.Context().Err() != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	select {
 	case id := <-settled:

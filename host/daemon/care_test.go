@@ -1,4 +1,4 @@
-package server
+package daemon_test
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/host/daemon"
+	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/test/output"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -24,23 +25,24 @@ import (
 func TestServeWithEverything(t *testing.T) {
 	dir := t.TempDir()
 	roots := certify(t, filepath.Join(dir, "cert"), filepath.Join(dir, "key"))
-	secret := []byte("0123456789abcdef0123456789abcdef")
 	var log, access output.Buffer
-	cfg := Config{
-		Addr: "127.0.0.1:0", Data: Data(filepath.Join(dir, "data")), Secrets: [][]byte{secret},
-		LongPoll: time.Minute, Limits: Limits{Rate: 0.01, Burst: 3},
+	cfg := daemon.Config{
+		Addr: "127.0.0.1:0", Data: daemon.Data(filepath.Join(dir, "data")), Secrets: [][]byte{secret},
+		LongPoll: time.Minute, Limits: daemon.Limits{Rate: server.Rate{PerSecond: 0.01, Burst: 3}},
 		Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Debug: "127.0.0.1:0",
 		Access: &access, Version: "v1", Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}
 	asked := make(chan error, 1)
-	cfg.Beside = func(ctx context.Context, s Serving) error {
-		_, err := (&thread.Client{Base: thread.BaseURL(s.URL), Thread: "t1", HTTP: s.HTTP}).Health(ctx)
-		asked <- err
-		return nil
+	cfg.Parts = func(s daemon.Serving) daemon.Parts {
+		return daemon.Parts{Beside: func(ctx context.Context) error {
+			_, err := (&thread.Client{Base: thread.BaseURL(s.URL), Thread: "t1", HTTP: s.HTTP}).Health(ctx)
+			asked <- err
+			return nil
+		}}
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ready, done := make(chan string, 1), make(chan error, 1)
-	go func() { done <- Serve(ctx, cfg, func(url string) { ready <- url }) }()
+	go func() { done <- daemon.Serve(ctx, cfg, func(url string) { ready <- url }) }()
 	var url string
 	select {
 	case url = <-ready:
@@ -53,17 +55,7 @@ func TestServeWithEverything(t *testing.T) {
 	client := &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},
 	}
-	token, err := token.Sign(
-		secret,
-		token.Grant{
-			Stream: thread.StreamName("t1"),
-			Scope:  []string{token.ScopeWrite},
-			Until:  time.Now().Add(time.Hour),
-		},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := writer(t, "t1")
 	do := func(method, path, body string) (int, string, *http.Response) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))

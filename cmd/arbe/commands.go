@@ -15,14 +15,14 @@ import (
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // mostStarts bounds the commands that a server starts at the same time. Those that run are in their boxes.
 const mostStarts = 64
 
-// commander runs commands for the callers of a server: a server.Commands.
+// commander runs commands for the callers of a server: a houses.Commands.
 type commander struct {
 	host   host
 	cli    *cli.Context
@@ -34,13 +34,13 @@ type commander struct {
 // commanding returns what runs commands; starts has those that are being started.
 func (p *program) commanding(
 	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving, starts *exec.Group,
-) server.Commands {
+) houses.Commands {
 	h, _ := p.beside(c, d, cfg, s)
 	return &commander{host: h, cli: c, key: s.Secret, starts: starts, logger: cfg.Logger}
 }
 
-// Start implements server.Commands.
-func (m *commander) Start(ctx context.Context, c server.Command) (fresh bool, err error) {
+// Start implements houses.Commands.
+func (m *commander) Start(ctx context.Context, c houses.Command) (fresh bool, err error) {
 	r := exec.Request{
 		Thread: c.Thread, ID: c.ID, Author: c.Author, Argv: c.Argv, Shown: c.Shown, Cwd: c.Cwd, Timeout: c.Timeout,
 	}
@@ -109,7 +109,7 @@ func (m *commander) prepare(ctx context.Context, x *exec.Host, r *exec.Request, 
 func (m *commander) reaches(ctx context.Context, provider, box string) error {
 	if provider == sandbox.LocalName && !m.cli.Bool("local-boxes") {
 		const text = "this server runs no commands in local boxes: start it with --local-boxes"
-		return server.RefuseCommand(server.CommandLocal, text)
+		return houses.RefuseCommand(houses.CommandLocal, text)
 	}
 	p, err := providerNamed(m.host.data, "the provider of the thread's box", provider)
 	if err == nil && provider == sandbox.LocalName && box != "" {
@@ -118,12 +118,12 @@ func (m *commander) reaches(ctx context.Context, provider, box string) error {
 		}
 	}
 	if err != nil {
-		return server.RefuseCommand(server.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
+		return houses.RefuseCommand(houses.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
 	}
 	return nil
 }
 
-// Cancel implements server.Commands.
+// Cancel implements houses.Commands.
 func (m *commander) Cancel(ctx context.Context, threadID, execID, author string) error {
 	client, err := m.host.client(threadID)
 	if err != nil {
@@ -134,7 +134,7 @@ func (m *commander) Cancel(ctx context.Context, threadID, execID, author string)
 
 // commandError makes an error the answer to the caller of a command.
 func commandError(err error) error {
-	refuse := func(why server.CommandFault) error { return server.RefuseCommand(why, err.Error()) }
+	refuse := func(why houses.CommandFault) error { return houses.RefuseCommand(why, err.Error()) }
 	var bad *exec.BadRequestError
 	var noBox *exec.NoBoxError
 	var none *exec.NoCommandError
@@ -146,22 +146,22 @@ func commandError(err error) error {
 	case isAway(err), errors.Is(err, control.ErrOtherLog):
 		return fmt.Errorf("%w: %w", member.ErrRows, ofRows(err))
 	case errors.As(err, &bad):
-		return refuse(server.CommandBad)
+		return refuse(houses.CommandBad)
 	case errors.As(err, &noBox):
-		return refuse(server.CommandNoBox)
+		return refuse(houses.CommandNoBox)
 	case errors.As(err, &none) && none.Ended:
-		return refuse(server.CommandEnded)
+		return refuse(houses.CommandEnded)
 	case errors.As(err, &none), thread.NotFound(err):
-		return refuse(server.CommandAbsent)
+		return refuse(houses.CommandAbsent)
 	case errors.As(err, &se) && se.Status == http.StatusConflict:
-		return server.RefuseCommand(server.CommandTaken, "the id is another command's")
+		return houses.RefuseCommand(houses.CommandTaken, "the id is another command's")
 	case errors.Is(err, exec.ErrFull), errors.Is(err, exec.ErrEnding):
-		return refuse(server.CommandBusy)
+		return refuse(houses.CommandBusy)
 	case errors.Is(err, control.ErrNoRecipe):
 		const text = "neither the thread nor its house has an environment: name one"
-		return server.RefuseCommand(server.CommandBad, text)
+		return houses.RefuseCommand(houses.CommandBad, text)
 	case errors.As(err, &exit), errors.Is(err, control.ErrArchived):
-		return refuse(server.CommandBad) // of what the caller has named
+		return refuse(houses.CommandBad) // of what the caller has named
 	}
 	return err
 }

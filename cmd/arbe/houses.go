@@ -41,8 +41,8 @@ func houseFlags() []cli.Flag {
 	}
 }
 
-// houses are the rows and the logins of a server's houses.
-type houses struct {
+// houseRows are the rows and the logins of a server's houses.
+type houseRows struct {
 	rows     member.Rows      // nil without a database
 	store    rows.Store       // nil without a database
 	provider *member.Provider // nil for none
@@ -51,7 +51,7 @@ type houses struct {
 }
 
 // houses opens the database that the flags name.
-func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err error) {
+func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houseRows, err error) {
 	h.close = func() {}
 	url, keys := c.String("database"), c.String("login-keys")
 	issuer, audience := c.String("login-issuer"), c.String("login-audience")

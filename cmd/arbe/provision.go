@@ -25,7 +25,7 @@ import (
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -330,8 +330,8 @@ func (l *launches) prepare(ctx context.Context, o delegate.Order) (*launch.Launc
 }
 
 // delegating returns what makes the rows of members' tasks.
-func (r *lateRows) delegating(localBoxes bool) func(context.Context, server.Task) (server.Delegated, error) {
-	return func(ctx context.Context, t server.Task) (made server.Delegated, err error) {
+func (r *lateRows) delegating(localBoxes bool) func(context.Context, houses.Task) (houses.Delegated, error) {
+	return func(ctx context.Context, t houses.Task) (made houses.Delegated, err error) {
 		s, err := r.scope(ctx, t.Member)
 		if err != nil {
 			return made, taskError(err)
@@ -344,13 +344,13 @@ func (r *lateRows) delegating(localBoxes bool) func(context.Context, server.Task
 			},
 		}
 		if err := driver(&d, t.Agent); err != nil {
-			return made, &server.TaskError{Status: http.StatusBadRequest, Code: "task", Message: err.Error()}
+			return made, &houses.TaskError{Status: http.StatusBadRequest, Code: "task", Message: err.Error()}
 		}
 		o, fresh, err := s.Delegate(ctx, d)
 		if err != nil {
 			return made, taskError(err)
 		}
-		return server.Delegated{Thread: o.Thread, Agent: o.Agent, Fresh: fresh}, nil
+		return houses.Delegated{Thread: o.Thread, Agent: o.Agent, Fresh: fresh}, nil
 	}
 }
 
@@ -408,7 +408,7 @@ func taskError(err error) error {
 		if cause := errors.Unwrap(err); cause != nil {
 			err = cause // without the name of the transaction
 		}
-		return &server.TaskError{Status: e.status, Code: e.code, Message: err.Error()}
+		return &houses.TaskError{Status: e.status, Code: e.code, Message: err.Error()}
 	}
 	return err
 }

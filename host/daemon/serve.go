@@ -29,6 +29,7 @@ import (
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
@@ -62,7 +63,7 @@ type Config struct {
 	SettleReads bool
 
 	// Delegate makes the row of a member's task; nil for a server that takes none.
-	Delegate func(ctx context.Context, t server.Task) (server.Delegated, error)
+	Delegate func(ctx context.Context, t houses.Task) (houses.Delegated, error)
 
 	// Opened is called once the log is open, before anything is served; nil for nothing.
 	Opened func(ctx context.Context, streams *log.Log)
@@ -95,7 +96,7 @@ type Serving struct {
 // Parts are what works on the threads of a server that runs. Each may be nil.
 type Parts struct {
 	Settle   func(ctx context.Context, threadID string) (server.Settled, error) // settles a thread now
-	Commands server.Commands                                                    // run in the boxes of threads
+	Commands houses.Commands                                                    // run in the boxes of threads
 	Page     http.Handler                                                       // shows threads to people
 	Beside   func(ctx context.Context) error                                    // runs while the server serves
 }

@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -49,7 +50,7 @@ type testServer struct {
 	log   *log.Log
 	srv   *httptest.Server
 	doors *member.Doors // nil without houses
-	tasks func(context.Context, server.Task) (server.Delegated, error)
+	tasks func(context.Context, houses.Task) (houses.Delegated, error)
 	with  func(*server.Server)
 
 	closeIndex func()

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/server/metrics"
 )
 
@@ -31,13 +32,13 @@ func routeOf(r *http.Request) string {
 	case "/healthz", "/readyz", "/metrics":
 		return routeHealth
 	}
-	if isAt(path, threadsPath) {
+	if isAt(path, houses.ThreadsPath) {
 		if r.Method == http.MethodGet && isLive(r.URL.RawQuery) {
 			return routeLive
 		}
 		return routeThreads
 	}
-	if isAt(path, environmentsPath) || isAt(path, secretsPath) {
+	if isAt(path, houses.EnvironmentsPath) || isAt(path, houses.SecretsPath) {
 		return routeHouses
 	}
 	if ofPage(path) {

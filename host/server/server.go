@@ -20,6 +20,7 @@ import (
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
@@ -58,27 +59,20 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
-	// Delegate makes the row of a task; nil for a server that takes none. It returns a *TaskError for a task that can't
-	// be delegated, and member.ErrRows.
-	Delegate func(ctx context.Context, t Task) (Delegated, error)
-
-	// Commands run commands in the boxes of threads; nil for a server that runs none.
-	Commands Commands
-
 	// Doors decide what members of houses may open; nil for a server without houses.
 	Doors *member.Doors
 
-	// Rows are the rows of houses, as their members read and write them over HTTP; nil for none. They need Doors.
-	Rows rows.Store
-
-	// CheckRecipe returns why an environment's recipe is refused, and may complete it; nil for a server that takes all.
-	// Its error is shown to the caller.
+	// What members do over HTTP is by these, as fields of houses.API; they need Doors.
+	Rows        rows.Store
 	CheckRecipe func(r *rows.Recipe) error
+	Delegate    func(ctx context.Context, t houses.Task) (houses.Delegated, error)
+	Commands    houses.Commands
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler
 
 	core    *request.Core
+	houses  *houses.API
 	settles settles
 }
 
@@ -115,7 +109,14 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
 	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
 	s.serveThreads(mux)
-	s.serveRows(mux)
+	s.houses = &houses.API{
+		Core: s.core, Rows: s.Rows, Index: s.Index, CheckRecipe: s.CheckRecipe, Delegate: s.Delegate,
+		Commands: s.Commands,
+	}
+	if s.Settle != nil {
+		s.houses.Settle = s.settleNow
+	}
+	s.houses.Register(mux)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	if s.Metrics != nil {
 		mux.Handle("GET /metrics", s.Metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {

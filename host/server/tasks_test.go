@@ -10,33 +10,33 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/member"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // taskRows are the rows of a test's tasks, in memory.
 type taskRows struct {
 	mu    sync.Mutex
-	made  []server.Task
+	made  []houses.Task
 	error error
 }
 
-func (r *taskRows) delegate(_ context.Context, t server.Task) (server.Delegated, error) {
+func (r *taskRows) delegate(_ context.Context, t houses.Task) (houses.Delegated, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.error != nil {
-		return server.Delegated{}, r.error
+		return houses.Delegated{}, r.error
 	}
 	if t.Thread == "" {
 		t.Thread = "child"
 	}
 	for _, m := range r.made {
 		if m == t {
-			return server.Delegated{Thread: t.Thread, Agent: "bot"}, nil
+			return houses.Delegated{Thread: t.Thread, Agent: "bot"}, nil
 		}
 	}
 	r.made = append(r.made, t)
-	return server.Delegated{Thread: t.Thread, Agent: "bot", Fresh: true}, nil
+	return houses.Delegated{Thread: t.Thread, Agent: "bot", Fresh: true}, nil
 }
 
 // fail sets the error of each call from now on.
@@ -66,7 +66,7 @@ func TestMemberTask(t *testing.T) {
 	if a.status != http.StatusCreated || a.body != `{"threadId":"child"}`+"\n" {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
-	want := server.Task{
+	want := houses.Task{
 		Member: ann, Parent: "t1", Thread: "child", Prompt: "do it", Agent: "bot", Harness: "pi", Model: "m",
 		Environment: "e", Repo: "o/r", Branch: "b", Live: true,
 	}
@@ -110,7 +110,7 @@ func TestMemberTaskKey(t *testing.T) {
 // What a server does not take as a task makes no row and no entry.
 func TestMemberTaskRefused(t *testing.T) {
 	t.Parallel()
-	s, tasks, houses := newTasks(t)
+	s, tasks, all := newTasks(t)
 	ask := func(body string) answer {
 		return s.do("POST", "/api/threads/t1/tasks", login(t, ann, time.Hour), body)
 	}
@@ -123,7 +123,7 @@ func TestMemberTaskRefused(t *testing.T) {
 			t.Errorf("%.60s: %d %s", body, a.status, a.body)
 		}
 	}
-	tasks.fail(&server.TaskError{Status: 403, Code: "local_boxes", Message: "no local boxes here"})
+	tasks.fail(&houses.TaskError{Status: 403, Code: "local_boxes", Message: "no local boxes here"})
 	if a := ask(`{"task":"x"}`); a.status != 403 || !strings.Contains(a.body, "no local boxes here") {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
@@ -131,7 +131,7 @@ func TestMemberTaskRefused(t *testing.T) {
 	if a := ask(`{"task":"x"}`); a.status != 503 {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
-	houses.change(func() { houses.houses[ann] = nil })
+	all.change(func() { all.houses[ann] = nil })
 	if a := ask(`{"task":"x"}`); a.status != 404 {
 		t.Errorf("a member that has left: %d %s", a.status, a.body)
 	}

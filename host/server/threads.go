@@ -15,13 +15,11 @@ import (
 
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
-
-// threadsPath is where the list of threads is.
-const threadsPath = "/api/threads"
 
 // Threads on a page of the list.
 const (
@@ -49,23 +47,13 @@ type SettledAction struct {
 
 // serveThreads adds the routes of summaries.
 func (s *Server) serveThreads(mux *http.ServeMux) {
-	for _, route := range []struct {
-		pattern string
-		h       func(http.ResponseWriter, *http.Request) error
-	}{
-		{"GET " + threadsPath, s.listThreads},
-		{"GET " + threadsPath + "/{id}", s.threadSummary},
-		{"POST " + threadsPath + "/{id}/reconcile", s.settle},
-		{"GET " + threadsPath + "/{id}/entries", s.memberEntries},
-		{"POST " + threadsPath + "/{id}/entries", s.memberPost},
-		{"POST " + threadsPath + "/{id}/tasks", s.memberTask},
-		{"POST " + threadsPath + "/{id}/commands", s.startCommand},
-		{"POST " + threadsPath + "/{id}/commands/{exec}/cancel", s.cancelCommand},
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET " + houses.ThreadsPath:                      s.listThreads,
+		"GET " + houses.ThreadsPath + "/{id}":            s.threadSummary,
+		"POST " + houses.ThreadsPath + "/{id}/reconcile": s.settle,
+		"GET " + houses.ThreadsPath + "/{id}/entries":    s.memberEntries,
 	} {
-		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Cache-Control", "no-store")
-			s.core.AnswerError(w, r, route.h(w, r))
-		})
+		mux.HandleFunc(pattern, s.core.Answered(h))
 	}
 }
 
@@ -76,7 +64,7 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.Index == nil {
-		return errNoIndex
+		return request.ErrNoIndex
 	}
 	values := r.URL.Query()
 	q, err := parseQuery(values)
@@ -105,9 +93,9 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 }
 
 // pageOf returns a page of the list, from rows where there is a query of rows.
-func (s *Server) pageOf(ctx context.Context, q index.Query, rq *rowQuery) (thread.SummaryPage, error) {
+func (s *Server) pageOf(ctx context.Context, q index.Query, rq *houses.Query) (thread.SummaryPage, error) {
 	if rq != nil {
-		return s.listRows(ctx, q, *rq)
+		return s.houses.List(ctx, q, *rq)
 	}
 	return s.Index.List(ctx, q)
 }
@@ -121,7 +109,7 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.Index == nil {
-		return errNoIndex
+		return request.ErrNoIndex
 	}
 	v, err := s.Index.Summary(r.Context(), id)
 	if err != nil && (row == nil || !errors.Is(err, index.ErrAbsent)) {
@@ -131,7 +119,7 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if row != nil {
-		v = withRow(v, err == nil, *row)
+		v = houses.WithRow(v, err == nil, *row)
 	}
 	if v.Run != "" {
 		s.settles.add(id, time.Now())
@@ -164,8 +152,6 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	s.core.AnswerJSON(r.Context(), w, result)
 	return nil
 }
-
-var errNoIndex = request.Refuse(http.StatusNotImplemented, "no_index", "this server has no list of threads")
 
 // listStatuses are the statuses that a query may name.
 var listStatuses = []string{
@@ -216,7 +202,7 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 // threadEvents serves the list as server-sent events: the threads of its page, the oldest start first, then a control
 // event, then each thread that changes. The query's status is for the page alone: a thread that no longer has it is a
 // change, too.
-func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Query, rq *rowQuery) error {
+func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Query, rq *houses.Query) error {
 	changes := s.Index.Watch() // before the list: what changes meanwhile is sent again
 	defer changes.Close()
 	page, err := s.pageOf(r.Context(), q, rq)
@@ -225,7 +211,7 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	}
 	with := func(v thread.Summary) thread.Summary { return v }
 	if rq != nil {
-		with = s.rowChanges(&q, *rq)
+		with = s.houses.Changes(&q, *rq)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")

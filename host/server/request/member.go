@@ -18,6 +18,7 @@ var (
 	ErrBadThread  = Refuse(http.StatusNotFound, "not_found", "no such thread: want a threadId of A-Z a-z 0-9 _ -")
 	ErrWrongHouse = Refuse(http.StatusForbidden, "wrong_house", "the token is for the threads of another house")
 	ErrNoHouses   = Refuse(http.StatusNotImplemented, "no_houses", "this server has no houses")
+	ErrNoIndex    = Refuse(http.StatusNotImplemented, "no_index", "this server has no list of threads")
 )
 
 // Member returns the member whose login token a request has; false for a request with another token, or none.

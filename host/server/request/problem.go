@@ -152,6 +152,14 @@ func (p *Problem) With(header string, value any) *Problem {
 	return p
 }
 
+// Answered returns a handler whose errors are answered. Nothing of it is cached.
+func (c *Core) Answered(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		c.AnswerError(w, r, h(w, r))
+	}
+}
+
 // AnswerError answers a request with this error; nil is none.
 func (c *Core) AnswerError(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {

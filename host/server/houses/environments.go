@@ -1,4 +1,4 @@
-package server
+package houses
 
 import (
 	"encoding/json"
@@ -59,19 +59,19 @@ func answerOf(e rows.Environment) environmentAnswer {
 }
 
 // answerEnvironment answers with an environment.
-func (s *Server) answerEnvironment(w http.ResponseWriter, status int, e rows.Environment) {
+func (a *API) answerEnvironment(w http.ResponseWriter, status int, e rows.Environment) {
 	w.Header().Set("Content-Type", request.JSON)
 	w.WriteHeader(status)
 	_, _ = w.Write(append(thread.Marshal(answerOf(e)), '\n')) // the client may be gone
 }
 
 // listEnvironments serves the environments of a house.
-func (s *Server) listEnvironments(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) listEnvironments(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	house, err := houseOf(m, r.URL.Query().Get("house"))
 	if err != nil {
 		return err
 	}
-	all, err := s.Rows.Environments(r.Context(), m.Agent, house)
+	all, err := a.Rows.Environments(r.Context(), m.Agent, house)
 	if err != nil {
 		return err
 	}
@@ -79,23 +79,23 @@ func (s *Server) listEnvironments(w http.ResponseWriter, r *http.Request, m memb
 	for i, e := range all {
 		answers[i] = answerOf(e)
 	}
-	s.core.AnswerJSON(r.Context(), w, map[string]any{"environments": answers})
+	a.AnswerJSON(r.Context(), w, map[string]any{"environments": answers})
 	return nil
 }
 
 // environment serves one environment.
-func (s *Server) environment(w http.ResponseWriter, r *http.Request, m member.Member) error {
-	e, err := s.Rows.Environment(r.Context(), m.Agent, r.PathValue("id"))
+func (a *API) environment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	e, err := a.Rows.Environment(r.Context(), m.Agent, r.PathValue("id"))
 	if err == nil {
-		s.answerEnvironment(w, http.StatusOK, e)
+		a.answerEnvironment(w, http.StatusOK, e)
 	}
 	return err
 }
 
 // createEnvironment makes an environment.
-func (s *Server) createEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) createEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	var body environmentBody
-	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+	if err := a.readRow(w, r, m, rowBody, &body, false); err != nil {
 		return err
 	}
 	house, err := houseOf(m, body.House)
@@ -106,44 +106,44 @@ func (s *Server) createEnvironment(w http.ResponseWriter, r *http.Request, m mem
 		return request.Refuse(http.StatusBadRequest, "value", "archived: a new environment is in use")
 	}
 	var recipe rows.Recipe
-	if err := s.apply(body, &recipe); err != nil {
+	if err := a.apply(body, &recipe); err != nil {
 		return err
 	}
-	e, err := s.Rows.CreateEnvironment(r.Context(), m.Agent, house, recipe)
+	e, err := a.Rows.CreateEnvironment(r.Context(), m.Agent, house, recipe)
 	if err == nil {
-		w.Header().Set("Location", environmentsPath+"/"+e.ID)
-		s.answerEnvironment(w, http.StatusCreated, e)
+		w.Header().Set("Location", EnvironmentsPath+"/"+e.ID)
+		a.answerEnvironment(w, http.StatusCreated, e)
 	}
 	return err
 }
 
 // replaceEnvironment replaces an environment's recipe: what the body lacks gets its default.
-func (s *Server) replaceEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
-	return s.editEnvironment(w, r, m, func(body environmentBody, recipe *rows.Recipe) error {
+func (a *API) replaceEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	return a.editEnvironment(w, r, m, func(body environmentBody, recipe *rows.Recipe) error {
 		if body.Archived != nil {
 			return request.Refuse(http.StatusBadRequest, "value", "archived: want PATCH or DELETE")
 		}
 		*recipe = rows.Recipe{}
-		return s.apply(body, recipe)
+		return a.apply(body, recipe)
 	})
 }
 
 // changeEnvironment changes what the body has of an environment's recipe. It archives one, or takes it into use again.
-func (s *Server) changeEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
-	return s.editEnvironment(w, r, m, s.apply)
+func (a *API) changeEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	return a.editEnvironment(w, r, m, a.apply)
 }
 
 // editEnvironment changes an environment.
-func (s *Server) editEnvironment(
+func (a *API) editEnvironment(
 	w http.ResponseWriter, r *http.Request, m member.Member, edit func(environmentBody, *rows.Recipe) error,
 ) error {
 	id := r.PathValue("id")
-	was, err := s.Rows.Environment(r.Context(), m.Agent, id)
+	was, err := a.Rows.Environment(r.Context(), m.Agent, id)
 	if err != nil {
 		return err
 	}
 	var body environmentBody
-	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+	if err := a.readRow(w, r, m, rowBody, &body, false); err != nil {
 		return err
 	}
 	if body.House != "" && body.House != was.House {
@@ -153,17 +153,17 @@ func (s *Server) editEnvironment(
 	if body.Archived == nil || body.Name != nil || body.Runtime != nil || body.Config != nil || body.Bindings != nil {
 		change.Recipe = func(recipe *rows.Recipe) error { return edit(body, recipe) }
 	}
-	e, err := s.Rows.ChangeEnvironment(r.Context(), m.Agent, id, change)
+	e, err := a.Rows.ChangeEnvironment(r.Context(), m.Agent, id, change)
 	if err == nil {
-		s.answerEnvironment(w, http.StatusOK, e)
+		a.answerEnvironment(w, http.StatusOK, e)
 	}
 	return err
 }
 
 // deleteEnvironment deletes an environment, 204, or archives one that is named by a thread or a sandbox, 200.
-func (s *Server) deleteEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) deleteEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	id := r.PathValue("id")
-	archived, err := s.Rows.RemoveEnvironment(r.Context(), m.Agent, id)
+	archived, err := a.Rows.RemoveEnvironment(r.Context(), m.Agent, id)
 	switch {
 	case err != nil:
 		return err
@@ -171,9 +171,9 @@ func (s *Server) deleteEnvironment(w http.ResponseWriter, r *http.Request, m mem
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	e, err := s.Rows.Environment(r.Context(), m.Agent, id)
+	e, err := a.Rows.Environment(r.Context(), m.Agent, id)
 	if err == nil {
-		s.answerEnvironment(w, http.StatusOK, e)
+		a.answerEnvironment(w, http.StatusOK, e)
 	}
 	return err
 }
@@ -188,7 +188,7 @@ var (
 const defaultRuntime = "daytona"
 
 // apply puts what a body has into a recipe, and checks the whole.
-func (s *Server) apply(body environmentBody, recipe *rows.Recipe) error {
+func (a *API) apply(body environmentBody, recipe *rows.Recipe) error {
 	if body.Name != nil {
 		recipe.Name = *body.Name
 	}
@@ -225,10 +225,10 @@ func (s *Server) apply(body environmentBody, recipe *rows.Recipe) error {
 	if err := errors.Join(checkName(recipe.Name), checkConfig(recipe.Config)); err != nil {
 		return err
 	}
-	if s.CheckRecipe == nil {
+	if a.CheckRecipe == nil {
 		return nil
 	}
-	if err := s.CheckRecipe(recipe); err != nil {
+	if err := a.CheckRecipe(recipe); err != nil {
 		return request.Refuse(http.StatusBadRequest, "value", "%v", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package server
+package houses
 
 import (
 	"net/http"
@@ -24,12 +24,12 @@ type secretAnswer struct {
 }
 
 // listSecrets serves the names of a house's secrets.
-func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) listSecrets(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	house, err := houseOf(m, r.URL.Query().Get("house"))
 	if err != nil {
 		return err
 	}
-	all, err := s.Rows.Secrets(r.Context(), m.Agent, house)
+	all, err := a.Rows.Secrets(r.Context(), m.Agent, house)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request, m member.Me
 	for i, v := range all {
 		answers[i] = secretAnswer{v.Name, house, thread.Stamp(v.CreatedAt)}
 	}
-	s.core.AnswerJSON(r.Context(), w, map[string]any{"secrets": answers})
+	a.AnswerJSON(r.Context(), w, map[string]any{"secrets": answers})
 	return nil
 }
 
@@ -53,7 +53,7 @@ func secretOf(r *http.Request, m member.Member) (house, name string, err error) 
 }
 
 // putSecret makes a secret, or replaces its value. No answer, log or error has the value.
-func (s *Server) putSecret(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) putSecret(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	house, name, err := secretOf(r, m)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *Server) putSecret(w http.ResponseWriter, r *http.Request, m member.Memb
 	var body struct {
 		Value *string `json:"value"`
 	}
-	if err := s.readRow(w, r, m, secretBody, &body, true); err != nil {
+	if err := a.readRow(w, r, m, secretBody, &body, true); err != nil {
 		return err
 	}
 	if v := body.Value; v == nil || *v == "" || len(*v) > secretValue || strings.ContainsRune(*v, 0) ||
@@ -69,21 +69,21 @@ func (s *Server) putSecret(w http.ResponseWriter, r *http.Request, m member.Memb
 		return request.Refuse(http.StatusBadRequest, "value", "value: want 1 to %d bytes of UTF-8, without NUL",
 			secretValue)
 	}
-	v, err := s.Rows.PutSecret(r.Context(), m.Agent, house, name, []byte(*body.Value))
+	v, err := a.Rows.PutSecret(r.Context(), m.Agent, house, name, []byte(*body.Value))
 	if err != nil {
 		return err
 	}
-	s.core.AnswerJSON(r.Context(), w, secretAnswer{v.Name, house, thread.Stamp(v.CreatedAt)})
+	a.AnswerJSON(r.Context(), w, secretAnswer{v.Name, house, thread.Stamp(v.CreatedAt)})
 	return nil
 }
 
 // deleteSecret deletes a secret.
-func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) deleteSecret(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	house, name, err := secretOf(r, m)
 	if err != nil {
 		return err
 	}
-	if err := s.Rows.DeleteSecret(r.Context(), m.Agent, house, name); err != nil {
+	if err := a.Rows.DeleteSecret(r.Context(), m.Agent, house, name); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -1,4 +1,4 @@
-package server
+package houses
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -47,44 +48,44 @@ type newThread struct {
 }
 
 // createThread makes a thread: its row, and then its log without entries. What a failure leaves, a repeat finishes.
-func (s *Server) createThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) createThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	var body newThread
-	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+	if err := a.readRow(w, r, m, rowBody, &body, false); err != nil {
 		return err
 	}
 	want, repeats, err := body.row(m, r.Header.Values("Idempotency-Key"))
 	if err != nil {
 		return err
 	}
-	t, made, err := s.makeRow(r.Context(), m, want, repeats)
+	t, made, err := a.makeRow(r.Context(), m, want, repeats)
 	if err != nil {
 		return err
 	}
-	s.Doors.Forget(t.ID)
-	if _, _, err := s.Log.Create(r.Context(), thread.StreamName(t.ID), log.Want{Type: request.JSON}); err != nil {
+	a.Doors.Forget(t.ID)
+	if _, _, err := a.Log.Create(r.Context(), thread.StreamName(t.ID), log.Want{Type: request.JSON}); err != nil {
 		return &logError{err}
 	}
 	status := http.StatusOK
 	if made {
 		status = http.StatusCreated
-		w.Header().Set("Location", threadsPath+"/"+t.ID)
+		w.Header().Set("Location", ThreadsPath+"/"+t.ID)
 	}
-	return s.answerThread(w, r, status, t)
+	return a.answerThread(w, r, status, t)
 }
 
 // answerThread answers with the summary of a thread and its row.
-func (s *Server) answerThread(w http.ResponseWriter, r *http.Request, status int, t rows.Thread) error {
+func (a *API) answerThread(w http.ResponseWriter, r *http.Request, status int, t rows.Thread) error {
 	var v thread.Summary
 	err := index.ErrAbsent
-	if s.Index != nil {
-		v, err = s.Index.Summary(r.Context(), t.ID)
+	if a.Index != nil {
+		v, err = a.Index.Summary(r.Context(), t.ID)
 	}
 	if err != nil && !errors.Is(err, index.ErrAbsent) {
 		return &logError{err}
 	}
 	w.Header().Set("Content-Type", request.JSON)
 	w.WriteHeader(status)
-	_, _ = w.Write(append(thread.Marshal(withRow(v, err == nil, t)), '\n')) // the client may be gone
+	_, _ = w.Write(append(thread.Marshal(WithRow(v, err == nil, t)), '\n')) // the client may be gone
 	return nil
 }
 
@@ -128,29 +129,29 @@ func keyedID(agent, key string) string {
 }
 
 // makeRow makes the row of a thread, or returns the one that the same request made before.
-func (s *Server) makeRow(
+func (a *API) makeRow(
 	ctx context.Context, m member.Member, want rows.NewThread, repeats bool,
 ) (t rows.Thread, made bool, err error) {
 	if !repeats {
-		t, err = s.Rows.CreateThread(ctx, m.Agent, want)
+		t, err = a.Rows.CreateThread(ctx, m.Agent, want)
 		return t, true, err
 	}
-	t, err = s.sameRow(ctx, m, want)
+	t, err = a.sameRow(ctx, m, want)
 	if !errors.Is(err, rows.ErrAbsent) {
 		return t, false, err
 	}
 	// A thread that the log has is not given to the house that names it first.
-	_, err = s.Log.Stat(ctx, thread.StreamName(want.ID))
+	_, err = a.Log.Stat(ctx, thread.StreamName(want.ID))
 	switch {
 	case errors.Is(err, log.ErrAbsent):
-		t, err = s.Rows.CreateThread(ctx, m.Agent, want)
+		t, err = a.Rows.CreateThread(ctx, m.Agent, want)
 		if !errors.Is(err, rows.ErrTaken) {
 			return t, true, err
 		}
 	case err != nil && !errors.Is(err, log.ErrGone):
 		return t, false, &logError{err}
 	}
-	t, err = s.sameRow(ctx, m, want) // an equal request may have made the row meanwhile, and then the log
+	t, err = a.sameRow(ctx, m, want) // an equal request may have made the row meanwhile, and then the log
 	if errors.Is(err, rows.ErrAbsent) {
 		err = errExists
 	}
@@ -161,8 +162,8 @@ var errExists = request.Refuse(http.StatusConflict, "exists", "the id is taken b
 
 // sameRow returns the row of a thread's id, where it is one of the member's and was made as want has it. What can be
 // changed later is not compared.
-func (s *Server) sameRow(ctx context.Context, m member.Member, want rows.NewThread) (rows.Thread, error) {
-	t, err := s.Rows.Thread(ctx, m.Agent, want.ID)
+func (a *API) sameRow(ctx context.Context, m member.Member, want rows.NewThread) (rows.Thread, error) {
+	t, err := a.Rows.Thread(ctx, m.Agent, want.ID)
 	if err == nil && (t.House != want.House || t.Parent != want.Parent || !strings.EqualFold(t.Agent, want.Agent)) {
 		err = errExists
 	}
@@ -179,12 +180,12 @@ type threadChange struct {
 }
 
 // changeThread changes what people choose of a thread.
-func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
-	if _, err := s.rowOf(r.Context(), m, r.PathValue("id")); err != nil {
+func (a *API) changeThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
+	if _, err := a.Row(r.Context(), m, r.PathValue("id")); err != nil {
 		return err
 	}
 	var body threadChange
-	if err := s.readRow(w, r, m, rowBody, &body, false); err != nil {
+	if err := a.readRow(w, r, m, rowBody, &body, false); err != nil {
 		return err
 	}
 	var err error
@@ -197,37 +198,37 @@ func (s *Server) changeThread(w http.ResponseWriter, r *http.Request, m member.M
 	if err != nil {
 		return err
 	}
-	t, err := s.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange(body))
+	t, err := a.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange(body))
 	if errors.Is(err, rows.ErrAbsent) {
 		return request.ErrNoThread
 	} else if err != nil {
 		return err
 	}
-	return s.answerThread(w, r, http.StatusOK, t)
+	return a.answerThread(w, r, http.StatusOK, t)
 }
 
 // deleteThread deletes a thread and its children: their logs, and then their rows. While their rows are there they can
 // be deleted again, so that a repeat finishes what a crash has left.
-func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
+func (a *API) deleteThread(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	id := r.PathValue("id")
-	if err := s.withdraw(r.Context(), m, id); err != nil {
+	if err := a.withdraw(r.Context(), m, id); err != nil {
 		return err
 	}
 	var gone []string
-	err := s.Rows.DeleteThread(r.Context(), m.Agent, id, func(ctx context.Context, ids []string) error {
+	err := a.Rows.DeleteThread(r.Context(), m.Agent, id, func(ctx context.Context, ids []string) error {
 		gone = ids
-		if err := s.refuseOpen(ctx, ids); err != nil {
+		if err := a.refuseOpen(ctx, ids); err != nil {
 			return err
 		}
 		for _, id := range ids {
-			if err := s.deleteLog(ctx, thread.StreamName(id)); err != nil {
+			if err := a.deleteLog(ctx, thread.StreamName(id)); err != nil {
 				return &logError{err}
 			}
 		}
 		return nil
 	})
 	for _, id := range gone {
-		s.Doors.Forget(id)
+		a.Doors.Forget(id)
 	}
 	switch {
 	case errors.Is(err, rows.ErrAbsent):
@@ -239,12 +240,35 @@ func (s *Server) deleteThread(w http.ResponseWriter, r *http.Request, m member.M
 	return nil
 }
 
+// withdraw ends the task of a thread that is to be deleted, so that the thread that delegated it gets its end. A thread
+// whose task does not wait stays as it is.
+func (a *API) withdraw(ctx context.Context, m member.Member, id string) error {
+	t, err := a.Row(ctx, m, id)
+	if err != nil || !t.Waits || a.Settle == nil {
+		return err
+	}
+	_, err = a.Log.Append(ctx, id, []thread.Entry{{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: m.Agent, Payload: thread.Marshal(thread.Cancel{
+			Signal: thread.Signal{Type: thread.TypeCancel}, Reason: "its thread is deleted",
+		}),
+	}})
+	if err != nil {
+		return err
+	}
+	if err := a.Settle(ctx, id); err != nil {
+		a.Logger.Warn("task of a thread to delete not ended", "thread", id, "error", err)
+		return request.Refuse(http.StatusServiceUnavailable, "unsettled",
+			"the thread's task could not be ended; the server's log has why").With("Retry-After", 5)
+	}
+	return nil
+}
+
 // deleteLog deletes the log of a thread. One that was never written is made first: its id is not given again, either.
-func (s *Server) deleteLog(ctx context.Context, name string) error {
-	err := s.Log.Delete(ctx, name)
+func (a *API) deleteLog(ctx context.Context, name string) error {
+	err := a.Log.Delete(ctx, name)
 	if errors.Is(err, log.ErrAbsent) {
-		if _, _, err = s.Log.Create(ctx, name, log.Want{Type: request.JSON}); err == nil {
-			err = s.Log.Delete(ctx, name)
+		if _, _, err = a.Log.Create(ctx, name, log.Want{Type: request.JSON}); err == nil {
+			err = a.Log.Delete(ctx, name)
 		}
 	}
 	if errors.Is(err, log.ErrGone) {
@@ -254,12 +278,12 @@ func (s *Server) deleteLog(ctx context.Context, name string) error {
 }
 
 // refuseOpen refuses threads of which one has an open run on its log: a row may be behind it.
-func (s *Server) refuseOpen(ctx context.Context, ids []string) error {
-	if s.Index == nil {
-		return errNoIndex
+func (a *API) refuseOpen(ctx context.Context, ids []string) error {
+	if a.Index == nil {
+		return request.ErrNoIndex
 	}
 	for _, id := range ids {
-		switch v, err := s.Index.Summary(ctx, id); {
+		switch v, err := a.Index.Summary(ctx, id); {
 		case errors.Is(err, index.ErrAbsent):
 		case err != nil:
 			return &logError{err}

@@ -1,4 +1,4 @@
-package server
+package houses
 
 import (
 	"context"
@@ -74,12 +74,12 @@ type Commands interface {
 }
 
 // startCommand starts a command in a thread's box.
-func (s *Server) startCommand(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.permitCommand(r)
+func (a *API) startCommand(w http.ResponseWriter, r *http.Request) error {
+	g, err := a.permitCommand(r)
 	if err != nil {
 		return err
 	}
-	body, free, err := s.core.ReadJSON(w, r, g, memberBody)
+	body, free, err := a.ReadJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *Server) startCommand(w http.ResponseWriter, r *http.Request) error {
 	if err := c.read(body); err != nil {
 		return err
 	}
-	fresh, err := s.Commands.Start(r.Context(), c)
+	fresh, err := a.Commands.Start(r.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func (s *Server) startCommand(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cancelCommand asks for the end of a command.
-func (s *Server) cancelCommand(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.permitCommand(r)
+func (a *API) cancelCommand(w http.ResponseWriter, r *http.Request) error {
+	g, err := a.permitCommand(r)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *Server) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 	if !thread.ValidRun(id) {
 		return request.Refuse(http.StatusNotFound, "not_found", "the thread has no such command")
 	}
-	if err := s.Commands.Cancel(r.Context(), request.ThreadOf(g), id, g.Author); err != nil {
+	if err := a.Commands.Cancel(r.Context(), request.ThreadOf(g), id, g.Author); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
@@ -123,28 +123,28 @@ func (s *Server) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 // permitCommand returns the grant of a caller that may run commands in a thread's box: a member of the thread's house,
 // or a write token of the thread that is for no single run. What runs in a box by a run's token can read the box's
 // secrets already, but not those that a new box gets.
-func (s *Server) permitCommand(r *http.Request) (token.Grant, error) {
+func (a *API) permitCommand(r *http.Request) (token.Grant, error) {
 	id := r.PathValue("id")
-	m, is, err := s.core.Member(r)
+	m, is, err := a.Member(r)
 	var g token.Grant
 	switch {
 	case err != nil:
 		return g, err
 	case is:
 		g = token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Author: m.Agent}
-		if err = s.core.MayOpen(r.Context(), m, id); err == nil {
-			err = s.core.RefuseClosed(r.Context(), id)
+		if err = a.MayOpen(r.Context(), m, id); err == nil {
+			err = a.RefuseClosed(r.Context(), id)
 		}
 		g = g.By("member " + m.Agent)
 	case !thread.ValidThread(id):
 		return g, request.ErrBadThread
 	default:
-		g, err = s.core.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
+		g, err = a.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
 		if err == nil && g.Run != "" {
 			err = request.Refuse(http.StatusForbidden, "wrong_run", "a run's token starts and ends no commands")
 		}
 	}
-	if err == nil && s.Commands == nil {
+	if err == nil && a.Commands == nil {
 		err = request.Refuse(http.StatusNotImplemented, "no_commands", "this server runs no commands")
 	}
 	return g, err

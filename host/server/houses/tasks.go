@@ -1,4 +1,4 @@
-package server
+package houses
 
 import (
 	"context"
@@ -61,15 +61,15 @@ func taskProblem(err error) error {
 
 // memberTask delegates a task from a thread, as a member of its house. Once the task's row is there the answer is its
 // thread's id, also where the announcement fails: a provisioner repeats that.
-func (s *Server) memberTask(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.core.PermitMember(r, token.ScopeWrite)
+func (a *API) memberTask(w http.ResponseWriter, r *http.Request) error {
+	g, err := a.PermitMember(r, token.ScopeWrite)
 	if err != nil {
 		return err
 	}
-	if s.Delegate == nil {
+	if a.Delegate == nil {
 		return request.Refuse(http.StatusNotImplemented, "no_tasks", "this server takes no tasks")
 	}
-	body, free, err := s.core.ReadJSON(w, r, g, memberBody)
+	body, free, err := a.ReadJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
@@ -78,12 +78,12 @@ func (s *Server) memberTask(w http.ResponseWriter, r *http.Request) error {
 	if err := t.read(body, r.Header.Values("Idempotency-Key")); err != nil {
 		return err
 	}
-	made, err := s.Delegate(r.Context(), t)
+	made, err := a.Delegate(r.Context(), t)
 	if err != nil {
 		return taskProblem(err)
 	}
-	if err := s.announce(r.Context(), t, made); err != nil {
-		s.Logger.Warn("task not announced: its provisioner does it", "thread", t.Parent, "child", made.Thread,
+	if err := a.announce(r.Context(), t, made); err != nil {
+		a.Logger.Warn("task not announced: its provisioner does it", "thread", t.Parent, "child", made.Thread,
 			"error", err)
 	}
 	w.Header().Set("Content-Type", request.JSON)
@@ -124,8 +124,8 @@ func (t *Task) read(body []byte, keys []string) error {
 }
 
 // announce posts a task on the thread that delegates it.
-func (s *Server) announce(ctx context.Context, t Task, made Delegated) error {
-	_, err := s.Log.Append(ctx, t.Parent, []thread.Entry{{
+func (a *API) announce(ctx context.Context, t Task, made Delegated) error {
+	_, err := a.Log.Append(ctx, t.Parent, []thread.Entry{{
 		ID: thread.SpawnID(made.Thread), TS: thread.Stamp(time.Now()), AuthorID: t.Member,
 		Payload: thread.Marshal(thread.AgentSpawn{
 			Type: thread.TypeAgentSpawn, ChildThreadID: made.Thread, AgentID: made.Agent,

@@ -1,4 +1,4 @@
-package server
+package houses
 
 import (
 	"cmp"
@@ -20,50 +20,8 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Where the rows of houses are, beside their threads.
-const (
-	environmentsPath = "/api/environments"
-	secretsPath      = "/api/secrets"
-)
-
-// serveRows adds the routes of rows.
-func (s *Server) serveRows(mux *http.ServeMux) {
-	type handler func(http.ResponseWriter, *http.Request, member.Member) error
-	for pattern, h := range map[string]handler{
-		"POST " + threadsPath:                  s.createThread,
-		"PATCH " + threadsPath + "/{id}":       s.changeThread,
-		"DELETE " + threadsPath + "/{id}":      s.deleteThread,
-		"GET " + environmentsPath:              s.listEnvironments,
-		"POST " + environmentsPath:             s.createEnvironment,
-		"GET " + environmentsPath + "/{id}":    s.environment,
-		"PUT " + environmentsPath + "/{id}":    s.replaceEnvironment,
-		"PATCH " + environmentsPath + "/{id}":  s.changeEnvironment,
-		"DELETE " + environmentsPath + "/{id}": s.deleteEnvironment,
-		"GET " + secretsPath:                   s.listSecrets,
-		"PUT " + secretsPath + "/{name}":       s.putSecret,
-		"DELETE " + secretsPath + "/{name}":    s.deleteSecret,
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Cache-Control", "no-store")
-			m, err := s.permitRows(r)
-			if err == nil {
-				err = s.rowError(h(w, r, m))
-			}
-			s.core.AnswerError(w, r, err)
-		})
-	}
-}
-
-// permitRows returns the member that a request is from. No other token is good at the routes of rows.
-func (s *Server) permitRows(r *http.Request) (member.Member, error) {
-	if s.Rows == nil {
-		return member.Member{}, request.ErrNoHouses
-	}
-	return s.core.OnlyMember(r)
-}
-
 // rowError returns the answer to an error of the rows.
-func (s *Server) rowError(err error) error {
+func (a *API) rowError(err error) error {
 	var p *request.Problem
 	var refused *rows.Refusal
 	text := ""
@@ -93,7 +51,7 @@ func (s *Server) rowError(err error) error {
 			cmp.Or(text, "this server has no keys for secrets: start it with --secret-keys"))
 	}
 	err = fmt.Errorf("%w: %w", member.ErrRows, err)
-	s.core.LogRows(err)
+	a.LogRows(err)
 	return err
 }
 
@@ -119,10 +77,10 @@ func houseOf(m member.Member, given string) (string, error) {
 var errNoHouse = request.Refuse(http.StatusNotFound, "not_found", "you are a member of no such house")
 
 // readRow reads the JSON object of a request about a row into v. secret is set where an error must not quote the body.
-func (s *Server) readRow(
+func (a *API) readRow(
 	w http.ResponseWriter, r *http.Request, m member.Member, most int64, v any, secret bool,
 ) error {
-	body, free, err := s.core.ReadJSON(w, r, request.MemberGrant(m), most)
+	body, free, err := a.ReadJSON(w, r, request.MemberGrant(m), most)
 	if err != nil {
 		return err
 	}
@@ -137,8 +95,8 @@ func (s *Server) readRow(
 	}
 }
 
-// rowQuery is what a query of the list asks of rows.
-type rowQuery struct {
+// Query is what a query of the list asks of rows.
+type Query struct {
 	rows.Query
 	agent string // for which the rows are read; "" for the host
 }
@@ -167,30 +125,30 @@ func parseRowQuery(values url.Values) (q rows.Query, asked bool, err error) {
 	return q, asked, nil
 }
 
-// rowsOfMember returns the query of a member's list. It is nil without rows: then the list is read from the index.
-func (s *Server) rowsOfMember(values url.Values, m member.Member) (*rowQuery, error) {
+// QueryOfMember returns the query of a member's list. It is nil without rows: then the list is read from the index.
+func (a *API) QueryOfMember(values url.Values, m member.Member) (*Query, error) {
 	q, asked, err := parseRowQuery(values)
 	switch {
 	case err != nil:
 		return nil, err
-	case s.Rows == nil && asked:
+	case a.Rows == nil && asked:
 		return nil, request.ErrNoHouses
-	case s.Rows == nil:
+	case a.Rows == nil:
 		return nil, nil
 	case q.House != "" && !slices.Contains(m.Houses, q.House):
 		return nil, errNoHouse
 	}
-	return &rowQuery{q, m.Agent}, nil
+	return &Query{q, m.Agent}, nil
 }
 
-// rowsOfToken returns the query of a list for a token. It is nil where no parameter is about rows: such a list needs no
-// database. A token names a house, or is of one.
-func (s *Server) rowsOfToken(values url.Values, g token.Grant) (*rowQuery, error) {
+// QueryOfToken returns the query of a list for a token. It is nil where no parameter is about rows: such a list needs
+// no database. A token names a house, or is of one.
+func (a *API) QueryOfToken(values url.Values, g token.Grant) (*Query, error) {
 	q, asked, err := parseRowQuery(values)
 	switch {
 	case err != nil || !asked:
 		return nil, err
-	case s.Rows == nil:
+	case a.Rows == nil:
 		return nil, request.ErrNoHouses
 	case q.House == "":
 		q.House = g.House
@@ -200,31 +158,31 @@ func (s *Server) rowsOfToken(values url.Values, g token.Grant) (*rowQuery, error
 	if q.House == "" {
 		return nil, request.Refuse(http.StatusBadRequest, "house", "want a house: a token of the list names one")
 	}
-	return &rowQuery{q, ""}, nil
+	return &Query{q, ""}, nil
 }
 
-// listRows returns a page of the list from rows, the newest thread first.
-func (s *Server) listRows(ctx context.Context, q index.Query, rq rowQuery) (page thread.SummaryPage, err error) {
+// List returns a page of the list from rows, the newest thread first.
+func (a *API) List(ctx context.Context, q index.Query, rq Query) (page thread.SummaryPage, err error) {
 	page.Threads = []thread.Summary{}
 	rq.Statuses, rq.Limit = q.Statuses, q.Limit
 	if rq.After, err = parseMark(q.Cursor); err != nil {
 		return page, err
 	}
-	all, err := s.Rows.Threads(ctx, rq.agent, rq.Query)
+	all, err := a.Rows.Threads(ctx, rq.agent, rq.Query)
 	if err != nil {
-		return page, s.rowError(err)
+		return page, a.rowError(err)
 	}
 	ids := make([]string, len(all))
 	for i, t := range all {
 		ids[i] = t.ID
 	}
-	summaries, err := s.Index.Summaries(ctx, ids)
+	summaries, err := a.Index.Summaries(ctx, ids)
 	if err != nil {
 		return page, err
 	}
 	for _, t := range all {
 		v, is := summaries[t.ID]
-		if v = withRow(v, is, t); q.Covers(v) {
+		if v = WithRow(v, is, t); q.Covers(v) {
 			page.Threads = append(page.Threads, v)
 		}
 	}
@@ -234,8 +192,8 @@ func (s *Server) listRows(ctx context.Context, q index.Query, rq rowQuery) (page
 	return page, nil
 }
 
-// withRow returns a thread's summary with its row; of a thread without entries, where is is false, with nothing else.
-func withRow(v thread.Summary, is bool, t rows.Thread) thread.Summary {
+// WithRow returns a thread's summary with its row; of a thread without entries, where is is false, with nothing else.
+func WithRow(v thread.Summary, is bool, t rows.Thread) thread.Summary {
 	made := thread.Stamp(t.CreatedAt)
 	if !is {
 		v = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: made, Offset: request.Offset(0)}
@@ -269,8 +227,8 @@ func parseMark(cursor string) (m rows.Mark, err error) {
 	return rows.Mark{CreatedAt: time.UnixMicro(micros), ID: id}, nil
 }
 
-// rowChanges makes a query of changes one of rows: only has the threads that the rows have, and with adds theirs.
-func (s *Server) rowChanges(q *index.Query, rq rowQuery) (with func(thread.Summary) thread.Summary) {
+// Changes makes a query of changes one of rows: only has the threads that the rows have, and with adds theirs.
+func (a *API) Changes(q *index.Query, rq Query) (with func(thread.Summary) thread.Summary) {
 	found := map[string]rows.Thread{}
 	q.Only = func(ctx context.Context, ids []string) (map[string]bool, error) {
 		clear(found)
@@ -278,9 +236,9 @@ func (s *Server) rowChanges(q *index.Query, rq rowQuery) (with func(thread.Summa
 			return nil, nil
 		}
 		rq.IDs, rq.Limit = ids, len(ids)
-		all, err := s.Rows.Threads(ctx, rq.agent, rq.Query)
+		all, err := a.Rows.Threads(ctx, rq.agent, rq.Query)
 		if err != nil {
-			return nil, s.rowError(err)
+			return nil, a.rowError(err)
 		}
 		may := map[string]bool{}
 		for _, t := range all {
@@ -288,5 +246,5 @@ func (s *Server) rowChanges(q *index.Query, rq rowQuery) (with func(thread.Summa
 		}
 		return may, nil
 	}
-	return func(v thread.Summary) thread.Summary { return withRow(v, true, found[v.ID]) }
+	return func(v thread.Summary) thread.Summary { return WithRow(v, true, found[v.ID]) }
 }

@@ -1,4 +1,4 @@
-package server
+package houses
 
 import (
 	"context"
@@ -17,104 +17,19 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// listPermit is what a request for the list of threads may read.
-type listPermit struct {
-	grant token.Grant
-	only  func(context.Context, []string) (map[string]bool, error) // which of some threads; nil for all
-	rows  *rowQuery                                                // nil for a list that is read from the index
-}
-
-// permitList checks that a request may read the list of threads.
-func (s *Server) permitList(r *http.Request) (p listPermit, err error) {
-	m, is, err := s.core.Member(r)
-	switch {
-	case err != nil:
-		return p, err
-	case is:
-		p.grant, p.only = request.MemberGrant(m), s.Doors.Filter(m.Agent)
-		p.rows, err = s.rowsOfMember(r.URL.Query(), m)
-		return p, err
-	}
-	g, err := s.core.Permit(r.Context(), r.Header.Get("Authorization"), token.SubjectThreads, token.ScopeThreads)
-	if err != nil {
-		return p, err
-	}
-	if p.grant = g; s.Doors != nil && g.House != "" {
-		p.only = func(ctx context.Context, ids []string) (map[string]bool, error) {
-			return s.Doors.Open(ctx, member.Member{Houses: []string{g.House}}, ids)
-		}
-	}
-	p.rows, err = s.rowsOfToken(r.URL.Query(), g)
-	return p, err
-}
-
-// permitSummary checks that a request may read the summary of a thread: with a token of the thread or of the list, or
-// as a member of its house. For a member it returns the thread's row, where there are rows.
-func (s *Server) permitSummary(r *http.Request, id string) (*rows.Thread, error) {
-	m, is, err := s.core.Member(r)
-	switch {
-	case err != nil:
-		return nil, err
-	case is && s.Rows != nil:
-		return s.rowOf(r.Context(), m, id)
-	case is:
-		return nil, s.core.MayOpen(r.Context(), m, id)
-	case !thread.ValidThread(id):
-		return nil, request.ErrBadThread
-	}
-	authorization := r.Header.Get("Authorization")
-	if g, err := s.core.Verify(request.Bearer(authorization)); err != nil || g.Stream != token.SubjectThreads {
-		_, err := s.core.Permit(r.Context(), authorization, thread.StreamName(id), token.ScopeRead)
-		return nil, err
-	}
-	g, err := s.core.Permit(r.Context(), authorization, token.SubjectThreads, token.ScopeThreads)
-	if err == nil && s.Doors != nil && g.House != "" {
-		err = s.core.MayOpen(r.Context(), member.Member{Houses: []string{g.House}}, id)
-	}
-	return nil, err
-}
-
-// rowOf returns the row of a thread of a member's houses, or request.ErrNoThread.
-func (s *Server) rowOf(ctx context.Context, m member.Member, id string) (*rows.Thread, error) {
+// Row returns the row of a thread of a member's houses, or request.ErrNoThread.
+func (a *API) Row(ctx context.Context, m member.Member, id string) (*rows.Thread, error) {
 	if !thread.ValidThread(id) {
 		return nil, request.ErrNoThread
 	}
-	t, err := s.Rows.Thread(ctx, m.Agent, id)
+	t, err := a.Rows.Thread(ctx, m.Agent, id)
 	switch {
 	case errors.Is(err, rows.ErrAbsent):
 		return nil, request.ErrNoThread
 	case err != nil:
-		return nil, s.rowError(err)
+		return nil, a.rowError(err)
 	}
 	return &t, nil
-}
-
-// permitSettle checks that a request may settle a thread: with a write token that is for no single run, or as a member
-// of its house.
-func (s *Server) permitSettle(r *http.Request, id string) error {
-	switch m, is, err := s.core.Member(r); {
-	case err != nil:
-		return err
-	case is:
-		return s.core.MayOpen(r.Context(), m, id)
-	}
-	if !thread.ValidThread(id) {
-		return request.ErrBadThread
-	}
-	g, err := s.core.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
-	if err == nil && g.Run != "" {
-		err = request.Refuse(http.StatusForbidden, "wrong_run", "a run's token does not settle its thread")
-	}
-	return err
-}
-
-// memberEntries serves the entries of a thread to members of its house, as the thread API does.
-func (s *Server) memberEntries(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.core.PermitMember(r, token.ScopeRead)
-	if err != nil {
-		return err
-	}
-	return s.read(w, r, g)
 }
 
 // Bounds of a member's post.
@@ -125,8 +40,8 @@ const (
 )
 
 // memberPost posts a chat to a thread, as a member of its house.
-func (s *Server) memberPost(w http.ResponseWriter, r *http.Request) error {
-	g, err := s.core.PermitMember(r, token.ScopeWrite)
+func (a *API) memberPost(w http.ResponseWriter, r *http.Request) error {
+	g, err := a.PermitMember(r, token.ScopeWrite)
 	if err != nil {
 		return err
 	}
@@ -134,19 +49,19 @@ func (s *Server) memberPost(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, free, err := s.core.ReadJSON(w, r, g, memberBody)
+	body, free, err := a.ReadJSON(w, r, g, memberBody)
 	if err != nil {
 		return err
 	}
 	defer free()
 	payload, err := parseChat(body, g.Author)
 	if err == nil {
-		err = s.core.RefuseClosed(r.Context(), r.PathValue("id"))
+		err = a.RefuseClosed(r.Context(), r.PathValue("id"))
 	}
 	if err != nil {
 		return err
 	}
-	res, err := s.Log.Append(r.Context(), request.ThreadOf(g), []thread.Entry{{
+	res, err := a.Log.Append(r.Context(), request.ThreadOf(g), []thread.Entry{{
 		ID: id, TS: thread.Stamp(time.Now()), AuthorID: g.Author, Payload: payload,
 	}})
 	if err != nil {

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/houses"
+	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
+)
+
+// listPermit is what a request for the list of threads may read.
+type listPermit struct {
+	grant token.Grant
+	only  func(context.Context, []string) (map[string]bool, error) // which of some threads; nil for all
+	rows  *houses.Query                                            // nil for a list that is read from the index
+}
+
+// permitList checks that a request may read the list of threads.
+func (s *Server) permitList(r *http.Request) (p listPermit, err error) {
+	m, is, err := s.core.Member(r)
+	switch {
+	case err != nil:
+		return p, err
+	case is:
+		p.grant, p.only = request.MemberGrant(m), s.Doors.Filter(m.Agent)
+		p.rows, err = s.houses.QueryOfMember(r.URL.Query(), m)
+		return p, err
+	}
+	g, err := s.core.Permit(r.Context(), r.Header.Get("Authorization"), token.SubjectThreads, token.ScopeThreads)
+	if err != nil {
+		return p, err
+	}
+	if p.grant = g; s.Doors != nil && g.House != "" {
+		p.only = func(ctx context.Context, ids []string) (map[string]bool, error) {
+			return s.Doors.Open(ctx, member.Member{Houses: []string{g.House}}, ids)
+		}
+	}
+	p.rows, err = s.houses.QueryOfToken(r.URL.Query(), g)
+	return p, err
+}
+
+// permitSummary checks that a request may read the summary of a thread: with a token of the thread or of the list, or
+// as a member of its house. For a member it returns the thread's row, where there are rows.
+func (s *Server) permitSummary(r *http.Request, id string) (*rows.Thread, error) {
+	m, is, err := s.core.Member(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case is && s.Rows != nil:
+		return s.houses.Row(r.Context(), m, id)
+	case is:
+		return nil, s.core.MayOpen(r.Context(), m, id)
+	case !thread.ValidThread(id):
+		return nil, request.ErrBadThread
+	}
+	authorization := r.Header.Get("Authorization")
+	if g, err := s.core.Verify(request.Bearer(authorization)); err != nil || g.Stream != token.SubjectThreads {
+		_, err := s.core.Permit(r.Context(), authorization, thread.StreamName(id), token.ScopeRead)
+		return nil, err
+	}
+	g, err := s.core.Permit(r.Context(), authorization, token.SubjectThreads, token.ScopeThreads)
+	if err == nil && s.Doors != nil && g.House != "" {
+		err = s.core.MayOpen(r.Context(), member.Member{Houses: []string{g.House}}, id)
+	}
+	return nil, err
+}
+
+// permitSettle checks that a request may settle a thread: with a write token that is for no single run, or as a member
+// of its house.
+func (s *Server) permitSettle(r *http.Request, id string) error {
+	switch m, is, err := s.core.Member(r); {
+	case err != nil:
+		return err
+	case is:
+		return s.core.MayOpen(r.Context(), m, id)
+	}
+	if !thread.ValidThread(id) {
+		return request.ErrBadThread
+	}
+	g, err := s.core.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
+	if err == nil && g.Run != "" {
+		err = request.Refuse(http.StatusForbidden, "wrong_run", "a run's token does not settle its thread")
+	}
+	return err
+}
+
+// memberEntries serves the entries of a thread to members of its house, as the thread API does.
+func (s *Server) memberEntries(w http.ResponseWriter, r *http.Request) error {
+	g, err := s.core.PermitMember(r, token.ScopeRead)
+	if err != nil {
+		return err
+	}
+	return s.read(w, r, g)
+}

@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -244,11 +245,11 @@ func TestForkOffsetBound(t *testing.T) {
 	for sub, want := range map[int]int{1: http.StatusCreated, log.MaxMessages: http.StatusCreated, log.MaxMessages +
 		1: http.StatusBadRequest, 1 << 40: http.StatusBadRequest} {
 		name := fmt.Sprint("f", sub)
-		r := httptest.NewRequest("PUT", protocolRoot+name, nil)
+		r := httptest.NewRequest("PUT", streams.Root+name, nil)
 		for k, v := range map[string]string{
 			"Authorization":          "Bearer " + b.token(token.Grant{Stream: name}),
 			request.HeaderForkToken:  "Bearer " + signed,
-			request.HeaderForkedFrom: protocolRoot + "s",
+			request.HeaderForkedFrom: streams.Root + "s",
 			request.HeaderForkOffset: request.Offset(0), request.HeaderForkSub: fmt.Sprint(sub),
 		} {
 			r.Header.Set(k, v)

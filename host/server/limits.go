@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 )
 
 // Rate bounds the requests of each caller. Package thread has the limits on the size of an entry and of a post.
@@ -27,9 +28,9 @@ func (l Rate) limited(next http.Handler, who func(token string) (holder string, 
 			return
 		}
 		if wait := p.Take(p.Caller(r, who), 1, time.Now()); wait > 0 {
-			if strings.HasPrefix(r.URL.Path, protocolRoot) { // so that a page of another origin can read it
+			if strings.HasPrefix(r.URL.Path, streams.Root) { // so that a page of another origin can read it
 				w.Header().Set("Access-Control-Allow-Origin", "*")
-				w.Header().Set("Access-Control-Expose-Headers", exposedHeaders)
+				w.Header().Set("Access-Control-Expose-Headers", streams.Exposed)
 			}
 			w.Header().Set("Retry-After", request.RetryAfter(wait))
 			request.Refuse(http.StatusTooManyRequests, "rate", "too many requests: come again later").Write(w)

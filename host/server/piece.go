@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
 )
 
@@ -184,7 +185,7 @@ func (s *Server) sendPiece(w http.ResponseWriter, r *http.Request, v log.Stream,
 	w.WriteHeader(http.StatusOK)
 	out := s.core.Answer(r.Context(), w, memory.RecordBytes(p.Records))
 	for _, rec := range p.Records {
-		writeEntry(out, rec, "\n")
+		streams.WriteEntry(out, rec, "\n")
 	}
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
@@ -228,7 +229,7 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) er
 	w.Header().Set("Content-Type", request.JSON)
 	w.WriteHeader(http.StatusOK)
 	out := s.core.Answer(r.Context(), w, memory.RecordBytes(records))
-	writeEntry(out, records[0], "\n")
+	streams.WriteEntry(out, records[0], "\n")
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
 )
 
@@ -24,7 +25,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	if a.live == "sse" {
-		return s.getFrom(w, r, g.Stream, a.live, q["offset"], a.types, g)
+		return s.streams.Read(w, r, g.Stream, a.live, q["offset"], a.types, g)
 	}
 	f := s.Log.Follow(g.Stream)
 	defer f.Close()
@@ -96,7 +97,7 @@ func (s *Server) await(
 			if len(types) == 0 {
 				return v, after, nil
 			}
-			p, err := s.content(ctx, v, after, types, l)
+			p, err := s.streams.Content(ctx, v, after, types, l)
 			l.Drop()
 			if err != nil || len(p.Records) > 0 {
 				return v, after, err
@@ -158,7 +159,7 @@ func (s *Server) send(
 		p := log.Piece{Next: after}
 		p.Add(records, v.Tail(), log.Bounds{Types: types, Records: math.MaxInt, Bytes: math.MaxInt})
 		for _, rec := range p.Records {
-			writeEntry(out, rec, "\n")
+			streams.WriteEntry(out, rec, "\n")
 		}
 		after = p.Next
 		if out.Flush() != nil {

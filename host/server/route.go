@@ -6,6 +6,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/streams"
 )
 
 // The purposes of requests, for the measurements. They name no stream.
@@ -52,7 +53,7 @@ func routeOf(r *http.Request) string {
 	switch {
 	case strings.HasPrefix(path, "/v1/admin/"):
 		return routeAdmin
-	case !thread && !strings.HasPrefix(path, protocolRoot):
+	case !thread && !strings.HasPrefix(path, streams.Root):
 		return routeOther
 	case r.Method == http.MethodGet && isLive(r.URL.RawQuery):
 		return routeLive

@@ -1,13 +1,13 @@
-// Package server serves a log over HTTP: the thread API and the Durable Streams protocol, with access by signed tokens,
-// limits, measurements, backups and health. SERVE.md has what it promises to clients.
+// Package server serves a log over HTTP: the thread API, with access by signed tokens, limits, measurements, backups
+// and health. SERVE.md has what it promises to clients.
 //
-// What all handlers share is package request, and a Core of it is in each of them.
+// It mounts the APIs of the packages below it: streams has the Durable Streams protocol, houses what members do. What
+// all handlers share is a Core of package request; streams and houses do not know each other.
 package server
 
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -23,6 +23,7 @@ import (
 	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -72,12 +73,10 @@ type Server struct {
 	Page http.Handler
 
 	core    *request.Core
+	streams *streams.API
 	houses  *houses.API
 	settles settles
 }
-
-// readyTimeout bounds the check of the log by /readyz.
-const readyTimeout = 5 * time.Second
 
 // Handler returns the handler of the thread API below /api/stream, of threads, environments and secrets below /api, of
 // the Durable Streams protocol below /v1/stream, and of /healthz, /readyz and /metrics.
@@ -87,56 +86,20 @@ func (s *Server) Handler() http.Handler {
 
 // handler is Handler without timeouts.
 func (s *Server) handler() http.Handler {
-	s.core = &request.Core{
-		Log: s.Log, Tokens: token.NewVerifier(s.Secrets), Doors: s.Doors, Insecure: s.Insecure,
-		Budget: s.Budget, Metrics: s.Metrics,
-		LongPoll: cmp.Or(s.LongPoll, 20*time.Second), Closing: cmp.Or(s.Closing, context.Background()),
-		Logger: s.Logger,
-	}
-	if s.core.Budget == nil {
-		s.core.Budget = memory.NewBudget(memory.Limit() / 4)
-	}
-	s.Metrics.OfBudget(s.core.Budget)
-	if s.TokenQuota > 0 {
-		most := max(s.TokenQuota, thread.MaxBody)
-		s.core.Posted = request.NewLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(most))
-	}
-	mux := http.NewServeMux()
-	name := "/api/stream/" + "{stream}"
-	mux.HandleFunc("POST "+name, s.as(token.ScopeWrite, s.append))
-	mux.HandleFunc("GET "+name, s.as(token.ScopeRead, s.read))
-	mux.HandleFunc("PUT "+name, s.as(token.ScopeWrite, s.makeThread))
-	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
-	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
-	s.serveThreads(mux)
-	s.houses = &houses.API{
-		Core: s.core, Rows: s.Rows, Index: s.Index, CheckRecipe: s.CheckRecipe, Delegate: s.Delegate,
-		Commands: s.Commands,
-	}
-	if s.Settle != nil {
-		s.houses.Settle = s.settleNow
-	}
-	s.houses.Register(mux)
-	mux.HandleFunc("GET /healthz", s.healthz)
-	if s.Metrics != nil {
-		mux.Handle("GET /metrics", s.Metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "1")
-			request.Refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").Write(w)
-		}))
-	}
-	mux.HandleFunc(BackupPath, s.backup)
-	mux.HandleFunc("GET /readyz", s.ready)
+	s.assemble()
+	mux := s.routes()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff") // no entry is taken for a page
+		ofStreams := strings.HasPrefix(r.URL.Path, streams.Root)
 		if s.Page != nil && ofPage(r.URL.Path) {
 			s.Page.ServeHTTP(w, r)
 			return
 		}
-		if !s.Insecure || !strings.HasPrefix(r.URL.Path, protocolRoot) {
+		if !s.Insecure || !ofStreams {
 			w.Header().Set("Vary", "Authorization")
 		}
-		if strings.HasPrefix(r.URL.Path, protocolRoot) {
-			s.protocol(w, r) // ServeMux would clean its names
+		if ofStreams {
+			s.streams.ServeHTTP(w, r) // ServeMux would clean its names
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -147,18 +110,52 @@ func (s *Server) handler() http.Handler {
 	return h
 }
 
-// ready reports whether the log can be written.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if err := s.Log.Engine().Check(ctx); err != nil {
-		s.Logger.Warn("not ready", "error", err)
-		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, "the log can't be written")
-		return
+// assemble makes the core and the APIs on it.
+func (s *Server) assemble() {
+	s.core = &request.Core{
+		Log: s.Log, Tokens: token.NewVerifier(s.Secrets), Doors: s.Doors, Insecure: s.Insecure,
+		Budget: s.Budget, Metrics: s.Metrics, Logger: s.Logger,
+		LongPoll: cmp.Or(s.LongPoll, 20*time.Second), Closing: cmp.Or(s.Closing, context.Background()),
 	}
-	fmt.Fprintln(w, "ok")
+	if s.core.Budget == nil {
+		s.core.Budget = memory.NewBudget(memory.Limit() / 4)
+	}
+	s.Metrics.OfBudget(s.core.Budget)
+	if s.TokenQuota > 0 {
+		most := max(s.TokenQuota, thread.MaxBody)
+		s.core.Posted = request.NewLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(most))
+	}
+	s.streams = &streams.API{Core: s.core}
+	s.houses = &houses.API{
+		Core: s.core, Rows: s.Rows, Index: s.Index, CheckRecipe: s.CheckRecipe, Delegate: s.Delegate,
+		Commands: s.Commands,
+	}
+	if s.Settle != nil {
+		s.houses.Settle = s.settleNow
+	}
+}
+
+// routes returns the routes of all paths but those of streams and the page.
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	name := "/api/stream/" + "{stream}"
+	mux.HandleFunc("POST "+name, s.as(token.ScopeWrite, s.append))
+	mux.HandleFunc("GET "+name, s.as(token.ScopeRead, s.read))
+	mux.HandleFunc("PUT "+name, s.as(token.ScopeWrite, s.makeThread))
+	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
+	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
+	s.serveThreads(mux)
+	s.houses.Register(mux)
+	mux.HandleFunc("GET /healthz", s.healthz)
+	if s.Metrics != nil {
+		mux.Handle("GET /metrics", s.Metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			request.Refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").Write(w)
+		}))
+	}
+	mux.HandleFunc(BackupPath, s.backup)
+	mux.HandleFunc("GET /readyz", s.ready)
+	return mux
 }
 
 // as wraps a handler of a thread's path for tokens with the scope.

@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -229,9 +230,9 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	if out.Flush() != nil || rc.Flush() != nil {
 		return nil
 	}
-	life := time.NewTimer(sseLife)
+	life := time.NewTimer(streams.Life)
 	defer life.Stop()
-	ping := time.NewTicker(ssePing)
+	ping := time.NewTicker(streams.Ping)
 	defer ping.Stop()
 	for {
 		select {

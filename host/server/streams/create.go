@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"net/http"
@@ -14,7 +14,7 @@ import (
 )
 
 // create serves PUT.
-func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
+func (a *API) create(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
 	want, err := parseWanted(r.Header)
 	if err != nil {
 		return err
@@ -29,26 +29,26 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 			request.JSON,
 		)
 	}
-	if want.Source != "" && !s.Insecure {
+	if want.Source != "" && !a.Insecure {
 		fork := r.Header.Get(request.HeaderForkToken)
-		if _, err := s.core.Permit(r.Context(), fork, want.Source, token.ScopeRead); err != nil {
+		if _, err := a.Permit(r.Context(), fork, want.Source, token.ScopeRead); err != nil {
 			return err
 		}
 	}
-	l := s.core.Lease(r, g)
+	l := a.Lease(r, g)
 	defer l.Free()
 	body, err := request.ReadBody(w, r, thread.MaxBody, l)
 	if err == nil && want.Sub > 0 {
 		err = l.Grow(memory.BodyCharge * log.MaxForkCopy)
 	}
 	if err == nil {
-		err = s.core.Spend(g, len(body))
+		err = a.Spend(g, len(body))
 	}
 	if err != nil {
 		return err
 	}
 	want.Body, want.Writer = body, request.WriterOf(g)
-	v, made, err := s.Log.Create(r.Context(), name, want)
+	v, made, err := a.Log.Create(r.Context(), name, want)
 	if err != nil {
 		return err
 	}
@@ -57,26 +57,6 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, g t
 	if made {
 		status = http.StatusCreated
 		w.Header().Set("Location", absolute(r, name))
-	}
-	w.WriteHeader(status)
-	return nil
-}
-
-// makeThread serves PUT of a thread. It is made without entries: what a body had would be lost where the thread exists.
-func (s *Server) makeThread(w http.ResponseWriter, r *http.Request, g token.Grant) error {
-	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
-		return request.Refuse(http.StatusBadRequest, "body",
-			"PUT makes a thread without entries: want no body, and post them")
-	}
-	v, made, err := s.Log.Create(r.Context(), g.Stream, log.Want{Type: request.JSON})
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set(request.HeaderNext, request.Offset(v.Tail()))
-	status := http.StatusOK
-	if made {
-		status = http.StatusCreated
 	}
 	w.WriteHeader(status)
 	return nil

@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"context"
@@ -22,18 +22,18 @@ import (
 const chunk = 1 << 20
 
 // get serves GET.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
+func (a *API) get(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
 	q := r.URL.Query()
 	live, err := parseLive(q)
 	if err != nil {
 		return err
 	}
-	return s.getFrom(w, r, name, live, q["offset"], nil, g)
+	return a.Read(w, r, name, live, q["offset"], nil, g)
 }
 
-// getFrom serves a stream from an offset, its start without one, and waits for a change as live asks for. types are for
+// Read serves a stream from an offset, its start without one, and waits for a change as live asks for. types are for
 // a thread's events.
-func (s *Server) getFrom(
+func (a *API) Read(
 	w http.ResponseWriter,
 	r *http.Request,
 	name, live string,
@@ -41,7 +41,7 @@ func (s *Server) getFrom(
 	types log.Types,
 	g token.Grant,
 ) error {
-	f := s.Log.Follow(name)
+	f := a.Log.Follow(name)
 	defer f.Close()
 	v, grown, err := f.Stat(r.Context())
 	if err != nil {
@@ -54,16 +54,16 @@ func (s *Server) getFrom(
 	if err != nil {
 		return err
 	}
-	s.Log.Touch(r.Context(), v)
-	l := s.core.Lease(r, g)
+	a.Log.Touch(r.Context(), v)
+	l := a.Lease(r, g)
 	defer l.Free()
 	switch live {
 	case "sse":
-		return s.events(w, r, f, v, &liveReader{after: after, types: types}, l)
+		return a.events(w, r, f, v, &liveReader{after: after, types: types}, l)
 	case "long-poll":
-		return s.poll(w, r, f, grown, v, after, l)
+		return a.poll(w, r, f, grown, v, after, l)
 	}
-	return s.catchUp(w, r, v, after, l)
+	return a.catchUp(w, r, v, after, l)
 }
 
 // parseLive parses how a reader wants to wait; "" for not.
@@ -83,17 +83,17 @@ func parseLive(q url.Values) (string, error) {
 }
 
 // catchUp answers with what the stream has now.
-func (s *Server) catchUp(
+func (a *API) catchUp(
 	w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, l *memory.Lease,
 ) error {
-	p, err := s.content(r.Context(), v, after, nil, l)
+	p, err := a.Content(r.Context(), v, after, nil, l)
 	if err != nil {
 		return err
 	}
 	h := w.Header()
 	if r.URL.Query().Get("offset") != "now" {
 		visibility := "private"
-		if s.Insecure {
+		if a.Insecure {
 			visibility = "public"
 		}
 		h.Set("Cache-Control", visibility+", max-age=60, stale-while-revalidate=300")
@@ -103,11 +103,11 @@ func (s *Server) catchUp(
 			return nil
 		}
 	}
-	return s.give(w, r, v, p)
+	return a.give(w, r, v, p)
 }
 
-// content returns what one answer has of a stream behind an offset, without the entries of other types.
-func (s *Server) content(
+// Content returns what one answer has of a stream behind an offset, without the entries of other types.
+func (a *API) Content(
 	ctx context.Context,
 	v log.Stream,
 	after log.Offset,
@@ -116,7 +116,7 @@ func (s *Server) content(
 ) (log.Piece, error) {
 	p := log.Piece{Prev: after, Next: after}
 	records, err := l.Records(ctx, func() ([]engine.Record, error) {
-		return s.Log.Read(ctx, v, after.Seq, v.Tail(), chunk)
+		return a.Log.Read(ctx, v, after.Seq, v.Tail(), chunk)
 	})
 	if err == nil {
 		p.Add(records, v.Tail(), log.Bounds{Types: types, Records: math.MaxInt, Bytes: math.MaxInt})
@@ -136,7 +136,7 @@ func writeRecords(w io.Writer, v log.Stream, records []engine.Record) {
 	for _, r := range records {
 		_, _ = io.WriteString(w, between)
 		if request.IsThread(v.Name) {
-			writeEntry(w, r, "")
+			WriteEntry(w, r, "")
 		} else {
 			_, _ = w.Write(r.Data)
 		}
@@ -148,8 +148,8 @@ func writeRecords(w io.Writer, v log.Stream, records []engine.Record) {
 	_, _ = io.WriteString(w, "]")
 }
 
-// writeEntry writes a thread's entry with the time of its receipt, followed by end. An error stays in w.
-func writeEntry(w io.Writer, r engine.Record, end string) {
+// WriteEntry writes a thread's entry with the time of its receipt, followed by end. An error stays in w.
+func WriteEntry(w io.Writer, r engine.Record, end string) {
 	_, _ = w.Write(r.Data[:len(r.Data)-1])
 	var b [64]byte
 	at := append(b[:0], `,"at":"`...)
@@ -158,7 +158,7 @@ func writeEntry(w io.Writer, r engine.Record, end string) {
 }
 
 // give answers with a stream's content.
-func (s *Server) give(
+func (a *API) give(
 	w http.ResponseWriter,
 	r *http.Request,
 	v log.Stream,
@@ -174,14 +174,14 @@ func (s *Server) give(
 		}
 	}
 	w.WriteHeader(http.StatusOK)
-	out := s.core.Answer(r.Context(), w, memory.RecordBytes(p.Records))
+	out := a.Answer(r.Context(), w, memory.RecordBytes(p.Records))
 	writeRecords(out, v, p.Records)
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
 }
 
 // poll serves long-poll: it answers at once where the stream has more, or once it has.
-func (s *Server) poll(
+func (a *API) poll(
 	w http.ResponseWriter,
 	r *http.Request,
 	f *log.Follower,
@@ -191,16 +191,16 @@ func (s *Server) poll(
 	l *memory.Lease,
 ) (err error) {
 	h := w.Header()
-	limit := time.NewTimer(s.core.LongPoll)
+	limit := time.NewTimer(a.LongPoll)
 	defer limit.Stop()
-	done := s.core.Metrics.Reader(metrics.LongPoll)
+	done := a.Metrics.Reader(metrics.LongPoll)
 	defer done()
 	for more := true; more && after.Seq >= v.Tail() && !v.Closed; {
 		select {
 		case <-grown:
 		case <-limit.C:
 			more = false
-		case <-s.core.Closing.Done():
+		case <-a.Closing.Done():
 			more = false
 		case <-r.Context().Done():
 			return nil
@@ -221,9 +221,9 @@ func (s *Server) poll(
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	p, err := s.content(r.Context(), v, after, nil, l)
+	p, err := a.Content(r.Context(), v, after, nil, l)
 	if err != nil {
 		return err
 	}
-	return s.give(w, r, v, p)
+	return a.give(w, r, v, p)
 }

@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"net/http/httptest"
@@ -82,8 +82,8 @@ func TestLiveReaderSkips(t *testing.T) {
 		t.Errorf("others before the tail: %+v", l)
 	}
 	// The moved offset is sent once, in an event of its own.
-	s, w, r := &Server{core: &request.Core{}}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
-	if !s.tellOffset(w, r, log.Stream{}, &l) || s.tellOffset(w, r, log.Stream{}, &l) {
+	a, w, r := &API{&request.Core{}}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	if !a.tellOffset(w, r, log.Stream{}, &l) || a.tellOffset(w, r, log.Stream{}, &l) {
 		t.Errorf("%+v", l)
 	}
 	if got := w.Body.String(); !strings.HasPrefix(got, "event: control\n") || strings.Count(got,

@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"net/http"
@@ -13,7 +13,7 @@ import (
 )
 
 // post serves POST.
-func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
+func (a *API) post(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
 	p := log.Post{Close: strings.EqualFold(r.Header.Get(request.HeaderClosed), "true"), Writer: request.WriterOf(g)}
 	var err error
 	if p.Seq, err = parseSeq(r.Header); err != nil {
@@ -22,10 +22,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g tok
 	if p.Producer, err = parseProducer(r.Header); err != nil {
 		return err
 	}
-	l := s.core.Lease(r, g)
+	l := a.Lease(r, g)
 	defer l.Free()
 	if p.Body, err = request.ReadBody(w, r, thread.MaxBody, l); err == nil {
-		err = s.core.Spend(g, len(p.Body))
+		err = a.Spend(g, len(p.Body))
 	}
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, name string, g tok
 	if len(p.Body) > 0 && p.Type == "" {
 		return request.Refuse(http.StatusBadRequest, "content_type", "want the stream's Content-Type")
 	}
-	out, err := s.Log.Post(r.Context(), name, p)
+	out, err := a.Log.Post(r.Context(), name, p)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package server
+// Package streams serves a log over the Durable Streams protocol, without subscriptions:
+// https://github.com/durable-streams/durable-streams, PROTOCOL.md. Threads are among its streams.
+package streams
 
 import (
 	"fmt"
@@ -17,8 +19,8 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 )
 
-// protocolRoot is the path above the streams of the protocol. Threads are among them.
-const protocolRoot = "/v1/stream/"
+// Root is the path above all streams.
+const Root = "/v1/stream/"
 
 // Headers in answers to browsers (CORS).
 var (
@@ -28,7 +30,8 @@ var (
 		request.HeaderForkSub, request.HeaderForkToken, request.HeaderProducerID, request.HeaderProducerEpoch,
 		request.HeaderProducerSeq,
 	}, ", ")
-	exposedHeaders = strings.Join([]string{
+	// Exposed are those that a page of another origin may read.
+	Exposed = strings.Join([]string{
 		"Location", "ETag", "Retry-After", httpd.HeaderRequest, request.HeaderNext, request.HeaderUpToDate,
 		request.HeaderCursor, request.HeaderClosed, request.HeaderTTL, request.HeaderExpires,
 		request.HeaderEncoding, request.HeaderProducerEpoch, request.HeaderProducerSeq,
@@ -36,14 +39,16 @@ var (
 	}, ", ")
 )
 
-// protocol serves the Durable Streams protocol: https://github.com/durable-streams/durable-streams, PROTOCOL.md,
-// without subscriptions.
-func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
+// API is the protocol over a log.
+type API struct{ *request.Core }
+
+// ServeHTTP implements http.Handler, for the paths below Root.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "sandbox") // no script of a stream of HTML or SVG runs
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Access-Control-Expose-Headers", exposedHeaders)
+	h.Set("Access-Control-Expose-Headers", Exposed)
 	if r.Method == http.MethodOptions {
 		h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS")
 		h.Set("Access-Control-Allow-Headers", allowedHeaders)
@@ -53,31 +58,31 @@ func (s *Server) protocol(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Cache-Control", "no-store") // the default
 	serve := map[string]func(http.ResponseWriter, *http.Request, string, token.Grant) error{
-		http.MethodPut: s.create, http.MethodPost: s.post, http.MethodDelete: s.remove,
-		http.MethodGet: s.get, http.MethodHead: s.inspect,
+		http.MethodPut: a.create, http.MethodPost: a.post, http.MethodDelete: a.remove,
+		http.MethodGet: a.get, http.MethodHead: a.inspect,
 	}[r.Method]
 	if serve == nil {
 		h.Set("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS")
-		s.core.AnswerError(w, r, request.Refuse(http.StatusMethodNotAllowed, "method", "%.20q is not served", r.Method))
+		a.AnswerError(w, r, request.Refuse(http.StatusMethodNotAllowed, "method", "%.20q is not served", r.Method))
 		return
 	}
 	name, err := streamName(r.URL.EscapedPath())
 	var g token.Grant
 	if err == nil {
-		g, err = s.admit(r, name)
+		g, err = a.admit(r, name)
 	}
 	if err == nil {
 		err = serve(w, r, name, g)
 	}
-	s.core.AnswerError(w, r, err)
+	a.AnswerError(w, r, err)
 }
 
 // mostName is the longest name of a stream that a client may give, in bytes.
 const mostName = 512
 
-// streamName returns the name in a path below protocolRoot.
+// streamName returns the name in a path below Root.
 func streamName(path string) (string, error) {
-	rest, ok := strings.CutPrefix(path, protocolRoot)
+	rest, ok := strings.CutPrefix(path, Root)
 	name, err := url.PathUnescape(rest)
 	if !ok || err != nil || len(name) > mostName || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, unicode.IsControl) {
@@ -85,7 +90,7 @@ func streamName(path string) (string, error) {
 			http.StatusBadRequest,
 			"path",
 			"want %s and a name of at most %d bytes of UTF-8 without control characters",
-			protocolRoot,
+			Root,
 			mostName,
 		)
 	}
@@ -119,11 +124,11 @@ var scopes = map[string]string{
 
 // admit returns what the request's token allows, or refuses. An insecure server needs none, and allows what a token
 // without a run does.
-func (s *Server) admit(r *http.Request, name string) (token.Grant, error) {
-	if s.Insecure {
+func (a *API) admit(r *http.Request, name string) (token.Grant, error) {
+	if a.Insecure {
 		return token.Grant{}, nil
 	}
-	return s.core.Permit(r.Context(), r.Header.Get("Authorization"), name, scopes[r.Method])
+	return a.Permit(r.Context(), r.Header.Get("Authorization"), name, scopes[r.Method])
 }
 
 // mediaType returns a content type without parameters, as streams are compared by.
@@ -136,8 +141,8 @@ func mediaType(s string) (string, error) {
 }
 
 // inspect serves HEAD.
-func (s *Server) inspect(w http.ResponseWriter, r *http.Request, name string, _ token.Grant) error {
-	v, err := s.Log.Stat(r.Context(), name)
+func (a *API) inspect(w http.ResponseWriter, r *http.Request, name string, _ token.Grant) error {
+	v, err := a.Log.Stat(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -162,8 +167,8 @@ func describe(h http.Header, v log.Stream) {
 }
 
 // remove serves DELETE.
-func (s *Server) remove(w http.ResponseWriter, r *http.Request, name string, _ token.Grant) error {
-	if err := s.Log.Delete(r.Context(), name); err != nil {
+func (a *API) remove(w http.ResponseWriter, r *http.Request, name string, _ token.Grant) error {
+	if err := a.Log.Delete(r.Context(), name); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -176,7 +181,7 @@ func absolute(r *http.Request, name string) string {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	u := url.URL{Scheme: scheme, Host: r.Host, Path: protocolRoot + name}
+	u := url.URL{Scheme: scheme, Host: r.Host, Path: Root + name}
 	return u.String()
 }
 

@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"bufio"
@@ -19,8 +19,8 @@ import (
 
 // Times of a stream of events: when it ends, and how often a comment keeps proxies from closing it.
 const (
-	sseLife = 60 * time.Second
-	ssePing = 15 * time.Second
+	Life = 60 * time.Second
+	Ping = 15 * time.Second
 )
 
 // controlEvent is the event that follows each event with data.
@@ -81,7 +81,7 @@ func (l *liveReader) sent(after log.Offset, tail uint64, closed bool, now time.T
 
 // events serves a stream as server-sent events: its records, and those that are appended later. A reader that is too
 // slow is disconnected, and reads on from its last offset.
-func (s *Server) events(
+func (a *API) events(
 	w http.ResponseWriter,
 	r *http.Request,
 	f *log.Follower,
@@ -97,19 +97,19 @@ func (s *Server) events(
 	if binary {
 		h.Set(request.HeaderEncoding, "base64")
 	}
-	done := s.core.Metrics.Reader(metrics.Events)
+	done := a.Metrics.Reader(metrics.Events)
 	defer done()
 	rc := http.NewResponseController(w)
-	life := time.NewTimer(sseLife)
+	life := time.NewTimer(Life)
 	defer life.Stop()
-	ping := time.NewTicker(ssePing)
+	ping := time.NewTicker(Ping)
 	defer ping.Stop()
 	at.cursor, at.binary = cursor(time.Now(), r.URL.Query().Get("cursor")), binary
 	for name := v.Name; ; {
 		v, changed, err := f.Stat(r.Context())
 		for err == nil && at.due(v.Tail(), v.Closed) {
 			var more bool
-			if more, err = s.sendEvent(w, r, v, at, l); err == nil && !more {
+			if more, err = a.sendEvent(w, r, v, at, l); err == nil && !more {
 				return nil
 			}
 		}
@@ -118,23 +118,23 @@ func (s *Server) events(
 			return err
 		case err != nil:
 			if request.ProblemOf(err) == nil && r.Context().Err() == nil {
-				s.Logger.Error("live read interrupted", "stream", name, "error", err)
+				a.Logger.Error("live read interrupted", "stream", name, "error", err)
 			}
 			return nil // the reader gets the error when it reconnects
 		}
 		select {
 		case <-changed:
 		case <-ping.C:
-			if s.tellOffset(w, r, v, at) {
+			if a.tellOffset(w, r, v, at) {
 				continue
 			}
 			if _, err := io.WriteString(w, ": waiting\n\n"); err != nil || rc.Flush() != nil {
 				return nil
 			}
 		case <-life.C:
-			s.tellOffset(w, r, v, at)
+			a.tellOffset(w, r, v, at)
 			return nil
-		case <-s.core.Closing.Done():
+		case <-a.Closing.Done():
 			return nil
 		case <-r.Context().Done():
 			return nil
@@ -144,21 +144,21 @@ func (s *Server) events(
 
 // tellOffset sends the offset of a reader that has moved over entries of other types, so that it need not read them
 // when it reconnects, and reports whether it did.
-func (s *Server) tellOffset(w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader) bool {
+func (a *API) tellOffset(w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader) bool {
 	if at.after == at.known {
 		return false
 	}
-	out := s.core.Answer(r.Context(), w, 200)
+	out := a.Answer(r.Context(), w, 200)
 	writeControl(out, at.sent(at.after, v.Tail(), v.Closed, time.Now()))
 	return out.Flush() == nil && http.NewResponseController(w).Flush() == nil
 }
 
 // sendEvent sends what follows the reader's offset, as much as one event has of it. It reports false after the last
 // event, and where the reader is gone or too slow.
-func (s *Server) sendEvent(
+func (a *API) sendEvent(
 	w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader, l *memory.Lease,
 ) (more bool, err error) {
-	p, err := s.content(r.Context(), v, at.after, at.types, l)
+	p, err := a.Content(r.Context(), v, at.after, at.types, l)
 	if err != nil {
 		return false, err
 	}
@@ -166,7 +166,7 @@ func (s *Server) sendEvent(
 		l.Drop()
 		return true, nil
 	}
-	out := s.core.Answer(r.Context(), w, memory.RecordBytes(p.Records)+200)
+	out := a.Answer(r.Context(), w, memory.RecordBytes(p.Records)+200)
 	if len(p.Records) > 0 {
 		writeData(out, v, p.Records, at.binary)
 	}

@@ -40,11 +40,8 @@ func (s *Server) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	}
 	source, ok := s.Log.Engine().(backer)
 	if !ok {
-		return request.Refuse(
-			http.StatusNotImplemented,
-			"no_backup",
-			"the log is on a NATS cluster, which has a tool of its own for this: nats stream backup",
-		)
+		return request.Refuse(http.StatusNotImplemented, "no_backup",
+			"the log is on a NATS cluster, which has a tool of its own for this: nats stream backup")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

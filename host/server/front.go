@@ -20,11 +20,7 @@ func (s *Server) Front() http.Handler {
 // front adds the access log, the measurements and the limit on requests to a handler, in this order, so that a refused
 // request is logged and measured. Each is left out where it is nil or zero.
 func front(
-	next http.Handler,
-	m *metrics.Set,
-	l Rate,
-	access io.Writer,
-	who func(token string) (holder string, ok bool),
+	next http.Handler, m *metrics.Set, l Rate, access io.Writer, who func(token string) (holder string, ok bool),
 ) http.Handler {
 	return httpd.Logged(m.Measured(l.limited(next, who), routeOf), access, asked)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -32,9 +33,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 		s.Logger.Warn("installation id unknown", "error", err)
 	}
 	h.WritableSince = thread.Stamp(s.Log.WritableSince(ctx))
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(append(thread.Marshal(h), '\n')) // the client may be gone
+	request.WriteJSON(w, http.StatusOK, h)
 }
 
 // readyTimeout bounds the check of the log by /readyz.

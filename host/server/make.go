@@ -20,10 +20,6 @@ func (s *Server) makeThread(w http.ResponseWriter, r *http.Request, g token.Gran
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set(request.HeaderNext, request.Offset(v.Tail()))
-	status := http.StatusOK
-	if made {
-		status = http.StatusCreated
-	}
-	w.WriteHeader(status)
+	w.WriteHeader(request.MadeStatus(made))
 	return nil
 }

@@ -69,25 +69,6 @@ func (s *Server) permitSummary(r *http.Request, id string) (*rows.Thread, error)
 	return nil, err
 }
 
-// permitSettle checks that a request may settle a thread: with a write token that is for no single run, or as a member
-// of its house.
-func (s *Server) permitSettle(r *http.Request, id string) error {
-	switch m, is, err := s.core.Member(r); {
-	case err != nil:
-		return err
-	case is:
-		return s.core.MayOpen(r.Context(), m, id)
-	}
-	if !thread.ValidThread(id) {
-		return request.ErrBadThread
-	}
-	g, err := s.core.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
-	if err == nil && g.Run != "" {
-		err = request.Refuse(http.StatusForbidden, "wrong_run", "a run's token does not settle its thread")
-	}
-	return err
-}
-
 // memberEntries serves the entries of a thread to members of its house, as the thread API does.
 func (s *Server) memberEntries(w http.ResponseWriter, r *http.Request) error {
 	g, err := s.core.PermitMember(r, token.ScopeRead)

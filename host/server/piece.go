@@ -155,12 +155,8 @@ const scanRecords = 4096
 // collect reads until more reports false, or scanBytes were read, and adds what it reads to p. The lease is charged
 // with the piece.
 func (s *Server) collect(
-	ctx context.Context,
-	l *memory.Lease,
-	p *log.Piece,
-	more func() bool,
-	read func(most int) ([]engine.Record, error),
-	add func([]engine.Record),
+	ctx context.Context, l *memory.Lease, p *log.Piece, more func() bool,
+	read func(most int) ([]engine.Record, error), add func([]engine.Record),
 ) error {
 	for seen, most := 0, firstPiece; more() && seen < scanBytes; most = request.ReadChunk {
 		records, err := l.Records(ctx, func() ([]engine.Record, error) { return read(most) })

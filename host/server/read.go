@@ -80,12 +80,7 @@ func (s *Server) thread(ctx context.Context, f *log.Follower) (log.Stream, <-cha
 // await returns once the thread has an entry of the types behind an offset, or after the long-poll's time. It returns
 // the thread as it is then, and the offset moved past entries of other types.
 func (s *Server) await(
-	ctx context.Context,
-	f *log.Follower,
-	grown <-chan struct{},
-	v log.Stream,
-	after log.Offset,
-	types log.Types,
+	ctx context.Context, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset, types log.Types,
 	l *memory.Lease,
 ) (log.Stream, log.Offset, error) {
 	timer := time.NewTimer(s.core.LongPoll)

@@ -37,10 +37,9 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, g token.Grant) er
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(thread.Marshal(struct {
+	request.WriteJSON(w, http.StatusOK, struct {
 		JWT       string `json:"jwt"`
 		ExpiresAt string `json:"expiresAt"`
-	}{token, thread.Stamp(until)}), '\n')) // the client may be gone
+	}{token, thread.Stamp(until)})
 	return nil
 }

@@ -132,7 +132,7 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 // settle settles a thread, for its writers and the members of its house.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if err := s.permitSettle(r, id); err != nil {
+	if _, _, err := s.core.PermitWriter(r, "a run's token does not settle its thread"); err != nil {
 		return err
 	}
 	if s.Settle == nil {
@@ -171,13 +171,9 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 		q.Statuses = strings.Split(given, ",")
 		for _, status := range q.Statuses {
 			if !slices.Contains(listStatuses, status) {
-				return q, request.Refuse(
-					http.StatusBadRequest,
-					"status",
-					"status=%.20q: want some of %s, with commas between them",
-					status,
-					strings.Join(listStatuses, ", "),
-				)
+				return q, request.Refuse(http.StatusBadRequest, "status",
+					"status=%.20q: want some of %s, with commas between them", status,
+					strings.Join(listStatuses, ", "))
 			}
 		}
 	}

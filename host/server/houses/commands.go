@@ -92,14 +92,10 @@ func (a *API) startCommand(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", request.JSON)
-	if fresh {
-		w.WriteHeader(http.StatusCreated)
-	}
-	_, _ = w.Write(append(thread.Marshal(struct {
+	request.WriteJSON(w, request.MadeStatus(fresh), struct {
 		ThreadID string `json:"threadId"`
 		ExecID   string `json:"execId"`
-	}{c.Thread, c.ID}), '\n')) // the client may be gone
+	}{c.Thread, c.ID})
 	return nil
 }
 
@@ -124,25 +120,9 @@ func (a *API) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 // or a write token of the thread that is for no single run. What runs in a box by a run's token can read the box's
 // secrets already, but not those that a new box gets.
 func (a *API) permitCommand(r *http.Request) (token.Grant, error) {
-	id := r.PathValue("id")
-	m, is, err := a.Member(r)
-	var g token.Grant
-	switch {
-	case err != nil:
-		return g, err
-	case is:
-		g = token.Grant{Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Author: m.Agent}
-		if err = a.MayOpen(r.Context(), m, id); err == nil {
-			err = a.RefuseClosed(r.Context(), id)
-		}
-		g = g.By("member " + m.Agent)
-	case !thread.ValidThread(id):
-		return g, request.ErrBadThread
-	default:
-		g, err = a.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
-		if err == nil && g.Run != "" {
-			err = request.Refuse(http.StatusForbidden, "wrong_run", "a run's token starts and ends no commands")
-		}
+	g, isMember, err := a.PermitWriter(r, "a run's token starts and ends no commands")
+	if err == nil && isMember {
+		err = a.RefuseClosed(r.Context(), request.ThreadOf(g))
 	}
 	if err == nil && a.Commands == nil {
 		err = request.Refuse(http.StatusNotImplemented, "no_commands", "this server runs no commands")

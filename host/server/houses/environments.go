@@ -58,13 +58,6 @@ func answerOf(e rows.Environment) environmentAnswer {
 	return a
 }
 
-// answerEnvironment answers with an environment.
-func (a *API) answerEnvironment(w http.ResponseWriter, status int, e rows.Environment) {
-	w.Header().Set("Content-Type", request.JSON)
-	w.WriteHeader(status)
-	_, _ = w.Write(append(thread.Marshal(answerOf(e)), '\n')) // the client may be gone
-}
-
 // listEnvironments serves the environments of a house.
 func (a *API) listEnvironments(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	house, err := houseOf(m, r.URL.Query().Get("house"))
@@ -87,7 +80,7 @@ func (a *API) listEnvironments(w http.ResponseWriter, r *http.Request, m member.
 func (a *API) environment(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	e, err := a.Rows.Environment(r.Context(), m.Agent, r.PathValue("id"))
 	if err == nil {
-		a.answerEnvironment(w, http.StatusOK, e)
+		request.WriteJSON(w, http.StatusOK, answerOf(e))
 	}
 	return err
 }
@@ -112,7 +105,7 @@ func (a *API) createEnvironment(w http.ResponseWriter, r *http.Request, m member
 	e, err := a.Rows.CreateEnvironment(r.Context(), m.Agent, house, recipe)
 	if err == nil {
 		w.Header().Set("Location", EnvironmentsPath+"/"+e.ID)
-		a.answerEnvironment(w, http.StatusCreated, e)
+		request.WriteJSON(w, http.StatusCreated, answerOf(e))
 	}
 	return err
 }
@@ -155,7 +148,7 @@ func (a *API) editEnvironment(
 	}
 	e, err := a.Rows.ChangeEnvironment(r.Context(), m.Agent, id, change)
 	if err == nil {
-		a.answerEnvironment(w, http.StatusOK, e)
+		request.WriteJSON(w, http.StatusOK, answerOf(e))
 	}
 	return err
 }
@@ -173,7 +166,7 @@ func (a *API) deleteEnvironment(w http.ResponseWriter, r *http.Request, m member
 	}
 	e, err := a.Rows.Environment(r.Context(), m.Agent, id)
 	if err == nil {
-		a.answerEnvironment(w, http.StatusOK, e)
+		request.WriteJSON(w, http.StatusOK, answerOf(e))
 	}
 	return err
 }

@@ -68,14 +68,10 @@ func (a *API) memberPost(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set(request.HeaderNext, request.Offset(res.Next))
-	w.Header().Set("Content-Type", request.JSON)
-	if res.Appended > 0 {
-		w.WriteHeader(http.StatusCreated)
-	}
-	_, _ = w.Write(append(thread.Marshal(struct {
+	request.WriteJSON(w, request.MadeStatus(res.Appended > 0), struct {
 		ID         string `json:"id"`
 		NextOffset string `json:"nextOffset"`
-	}{id, request.Offset(res.Next)}), '\n')) // the client may be gone
+	}{id, request.Offset(res.Next)})
 	return nil
 }
 

@@ -65,12 +65,10 @@ func (a *API) createThread(w http.ResponseWriter, r *http.Request, m member.Memb
 	if _, _, err := a.Log.Create(r.Context(), thread.StreamName(t.ID), log.Want{Type: request.JSON}); err != nil {
 		return &logError{err}
 	}
-	status := http.StatusOK
 	if made {
-		status = http.StatusCreated
 		w.Header().Set("Location", ThreadsPath+"/"+t.ID)
 	}
-	return a.answerThread(w, r, status, t)
+	return a.answerThread(w, r, request.MadeStatus(made), t)
 }
 
 // answerThread answers with the summary of a thread and its row.
@@ -83,9 +81,7 @@ func (a *API) answerThread(w http.ResponseWriter, r *http.Request, status int, t
 	if err != nil && !errors.Is(err, index.ErrAbsent) {
 		return &logError{err}
 	}
-	w.Header().Set("Content-Type", request.JSON)
-	w.WriteHeader(status)
-	_, _ = w.Write(append(thread.Marshal(WithRow(v, err == nil, t)), '\n')) // the client may be gone
+	request.WriteJSON(w, status, WithRow(v, err == nil, t))
 	return nil
 }
 

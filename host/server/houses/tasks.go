@@ -86,13 +86,9 @@ func (a *API) memberTask(w http.ResponseWriter, r *http.Request) error {
 		a.Logger.Warn("task not announced: its provisioner does it", "thread", t.Parent, "child", made.Thread,
 			"error", err)
 	}
-	w.Header().Set("Content-Type", request.JSON)
-	if made.Fresh {
-		w.WriteHeader(http.StatusCreated)
-	}
-	_, _ = w.Write(append(thread.Marshal(struct {
+	request.WriteJSON(w, request.MadeStatus(made.Fresh), struct {
 		ThreadID string `json:"threadId"`
-	}{made.Thread}), '\n')) // the client may be gone
+	}{made.Thread})
 	return nil
 }
 

@@ -91,16 +91,10 @@ func New(version string, check func(context.Context) error, disk string) *Set {
 // ofRequests registers the measurements of requests and connections.
 func (m *Set) ofRequests(f promauto.Factory) {
 	m.connections = gauge(f, "arbe_connections_open", "Connections that are open.")
-	m.turnedAwayTotal = counter(
-		f,
-		"arbe_connections_refused_total",
-		"Connections that were closed at once because too many were open.",
-	)
-	m.inFlight = gauge(
-		f,
-		"arbe_http_requests_in_flight",
-		"Requests that are being answered, those of waiting readers among them.",
-	)
+	m.turnedAwayTotal = counter(f, "arbe_connections_refused_total",
+		"Connections that were closed at once because too many were open.")
+	m.inFlight = gauge(f, "arbe_http_requests_in_flight",
+		"Requests that are being answered, those of waiting readers among them.")
 	m.abortedTotal = counter(f, "arbe_http_aborted_total", "Answers that were broken off.")
 	m.panicsTotal = counter(f, "arbe_http_panics_total",
 		"Requests whose handler panicked: defects of this program, which the log has with their stacks.")
@@ -122,27 +116,18 @@ func (m *Set) ofRequests(f promauto.Factory) {
 	for _, reason := range refusals { // all from the start: a rate misses the first count of a series
 		m.refusedTotal[reason] = refused.WithLabelValues(reason)
 	}
-	m.certificateEnd = gauge(
-		f,
-		"arbe_tls_certificate_expiry_timestamp_seconds",
-		"When the certificate that is served expires; 0 without TLS.",
-	)
+	m.certificateEnd = gauge(f, "arbe_tls_certificate_expiry_timestamp_seconds",
+		"When the certificate that is served expires; 0 without TLS.")
 }
 
 // ofLog registers the measurements of the log and its readers.
 func (m *Set) ofLog(f promauto.Factory) {
 	m.entries = counter(f, "arbe_append_entries_total", "Entries that were appended.")
 	m.entryBytes = counter(f, "arbe_append_bytes_total", "Bytes of entries that were appended.")
-	m.duplicates = counter(
-		f,
-		"arbe_append_duplicates_total",
-		"Entries that were posted again and were there already.",
-	)
-	m.conflictsTotal = counter(
-		f,
-		"arbe_append_conflicts_total",
-		"Entries that were refused because their id is taken by another payload.",
-	)
+	m.duplicates = counter(f, "arbe_append_duplicates_total",
+		"Entries that were posted again and were there already.")
+	m.conflictsTotal = counter(f, "arbe_append_conflicts_total",
+		"Entries that were refused because their id is taken by another payload.")
 	m.durable = f.NewHistogram(prometheus.HistogramOpts{
 		Name: "arbe_append_duration_seconds", Help: "Time that the log took to make an append durable.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
@@ -154,19 +139,13 @@ func (m *Set) ofLog(f promauto.Factory) {
 	for _, kind := range []string{LongPoll, Events} {
 		m.readers[kind] = readers.WithLabelValues(kind)
 	}
-	m.droppedTotal = counter(
-		f,
-		"arbe_live_readers_dropped_total",
-		"Readers that were dropped because they did not accept what they had asked for.",
-	)
+	m.droppedTotal = counter(f, "arbe_live_readers_dropped_total",
+		"Readers that were dropped because they did not accept what they had asked for.")
 	m.readBytes = counter(f, "arbe_read_bytes_total", "Bytes of entries that were sent to readers.")
 	m.expiredTotal = counter(f, "arbe_streams_expired_total", "Streams that went because their time was over.")
 	m.deletedTotal = counter(f, "arbe_streams_deleted_total", "Streams that were deleted on demand.")
-	m.lastBackup = gauge(
-		f,
-		"arbe_backup_last_success_timestamp_seconds",
-		"When the newest backup was finished; 0 for none that is known.",
-	)
+	m.lastBackup = gauge(f, "arbe_backup_last_success_timestamp_seconds",
+		"When the newest backup was finished; 0 for none that is known.")
 }
 
 func counter(f promauto.Factory, name, help string) prometheus.Counter {

@@ -104,12 +104,8 @@ func (c *Core) ReadJSON(
 // ReadBody reads the body of an append.
 func ReadBody(w http.ResponseWriter, r *http.Request, most int64, l *memory.Lease) ([]byte, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return nil, Refuse(
-			http.StatusUnsupportedMediaType,
-			"content_encoding",
-			"a body is taken as it is, not as %.40q",
-			e,
-		)
+		return nil, Refuse(http.StatusUnsupportedMediaType, "content_encoding",
+			"a body is taken as it is, not as %.40q", e)
 	}
 	body, err := readAll(w, r, most, l)
 	if err == nil {

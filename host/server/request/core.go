@@ -59,7 +59,22 @@ func (c *Core) Answer(ctx context.Context, w http.ResponseWriter, size int) *buf
 	return bufio.NewWriterSize(&reader{ctx, w, c.Metrics}, min(size, AnswerBuffer))
 }
 
-// AnswerJSON answers with a value. The client may be gone.
+// MadeStatus is the status of an answer about what this request has made, or an earlier one.
+func MadeStatus(made bool) int {
+	if made {
+		return http.StatusCreated
+	}
+	return http.StatusOK
+}
+
+// WriteJSON answers with a value that is no content of the log. The client may be gone.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", JSON)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(thread.Marshal(v), '\n'))
+}
+
+// AnswerJSON answers with a value of the log, whose bytes count as read. The client may be gone.
 func (c *Core) AnswerJSON(ctx context.Context, w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", JSON)
 	b := thread.Marshal(v)

@@ -92,6 +92,11 @@ func (c *Core) PermitMember(r *http.Request, scope string) (token.Grant, error) 
 	if err != nil {
 		return token.Grant{}, err
 	}
+	return c.grantOf(r, m, scope)
+}
+
+// grantOf returns the grant of a member for the thread in the path.
+func (c *Core) grantOf(r *http.Request, m member.Member, scope string) (token.Grant, error) {
 	id := r.PathValue("id")
 	if err := c.MayOpen(r.Context(), m, id); err != nil {
 		return token.Grant{}, err
@@ -99,6 +104,27 @@ func (c *Core) PermitMember(r *http.Request, scope string) (token.Grant, error) 
 	g := MemberGrant(m)
 	g.Stream, g.Scope, g.Author = thread.StreamName(id), []string{scope}, m.Agent
 	return g, nil
+}
+
+// PermitWriter returns the grant of a caller that writes to the thread in the path from outside of its runs: a member
+// of its house, or a write token of the thread that is for no single run. runs is the answer to a run's token.
+func (c *Core) PermitWriter(r *http.Request, runs string) (g token.Grant, isMember bool, err error) {
+	m, isMember, err := c.Member(r)
+	id := r.PathValue("id")
+	switch {
+	case err != nil:
+		return g, isMember, err
+	case isMember:
+		g, err = c.grantOf(r, m, token.ScopeWrite)
+		return g, true, err
+	case !thread.ValidThread(id):
+		return g, false, ErrBadThread
+	}
+	g, err = c.Permit(r.Context(), r.Header.Get("Authorization"), thread.StreamName(id), token.ScopeWrite)
+	if err == nil && g.Run != "" {
+		err = Refuse(http.StatusForbidden, "wrong_run", "%s", runs)
+	}
+	return g, false, err
 }
 
 // MemberGrant returns the grant of a member as the holder of its requests.

@@ -170,11 +170,8 @@ func (c *Core) AnswerError(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case p != nil:
 	case errors.Is(err, engine.ErrFull):
-		p = Refuse(
-			http.StatusInsufficientStorage,
-			"full",
-			"the log's disk is full: nothing can be appended until there is room",
-		)
+		p = Refuse(http.StatusInsufficientStorage, "full",
+			"the log's disk is full: nothing can be appended until there is room")
 		h.Set("Retry-After", "30")
 	case errors.Is(err, engine.ErrStale):
 		p = Refuse(http.StatusServiceUnavailable, "stale", "%s: come again", engine.ErrStale)
@@ -198,8 +195,6 @@ func (c *Core) AnswerError(w http.ResponseWriter, r *http.Request, err error) {
 
 // Write sends the answer, without its headers.
 func (p *Problem) Write(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(p.status)
 	var body struct {
 		Error struct {
 			Code    string            `json:"code"`
@@ -208,5 +203,5 @@ func (p *Problem) Write(w http.ResponseWriter) {
 		} `json:"error"`
 	}
 	body.Error.Code, body.Error.Message, body.Error.Entries = p.code, p.message, p.entries
-	_, _ = w.Write(append(thread.Marshal(body), '\n')) // the client may be gone
+	WriteJSON(w, p.status, body)
 }

@@ -22,12 +22,8 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, name string, g toke
 	differs := want.Source != "" || want.Closed || want.TTL != nil || want.Expires != nil ||
 		want.Type != "" && want.Type != request.JSON
 	if request.IsThread(name) && differs {
-		return request.Refuse(
-			http.StatusBadRequest,
-			"thread",
-			"a thread is made as %s, open, for ever and of its own",
-			request.JSON,
-		)
+		return request.Refuse(http.StatusBadRequest, "thread",
+			"a thread is made as %s, open, for ever and of its own", request.JSON)
 	}
 	if want.Source != "" && !a.Insecure {
 		fork := r.Header.Get(request.HeaderForkToken)
@@ -53,12 +49,10 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, name string, g toke
 		return err
 	}
 	describe(w.Header(), v)
-	status := http.StatusOK
 	if made {
-		status = http.StatusCreated
 		w.Header().Set("Location", absolute(r, name))
 	}
-	w.WriteHeader(status)
+	w.WriteHeader(request.MadeStatus(made))
 	return nil
 }
 
@@ -113,14 +107,8 @@ func parseFork(want *log.Want, h http.Header, bad func(name, want string) error)
 	_, sub := h[request.HeaderForkSub]
 	switch {
 	case !from && (at || sub):
-		return request.Refuse(
-			http.StatusBadRequest,
-			"header",
-			"%s and %s are nothing without %s",
-			request.HeaderForkOffset,
-			request.HeaderForkSub,
-			request.HeaderForkedFrom,
-		)
+		return request.Refuse(http.StatusBadRequest, "header", "%s and %s are nothing without %s",
+			request.HeaderForkOffset, request.HeaderForkSub, request.HeaderForkedFrom)
 	case !from:
 		return nil
 	}

@@ -34,12 +34,7 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, name string, g token.G
 // Read serves a stream from an offset, its start without one, and waits for a change as live asks for. types are for
 // a thread's events.
 func (a *API) Read(
-	w http.ResponseWriter,
-	r *http.Request,
-	name, live string,
-	offsets []string,
-	types log.Types,
-	g token.Grant,
+	w http.ResponseWriter, r *http.Request, name, live string, offsets []string, types log.Types, g token.Grant,
 ) error {
 	f := a.Log.Follow(name)
 	defer f.Close()
@@ -108,11 +103,7 @@ func (a *API) catchUp(
 
 // Content returns what one answer has of a stream behind an offset, without the entries of other types.
 func (a *API) Content(
-	ctx context.Context,
-	v log.Stream,
-	after log.Offset,
-	types log.Types,
-	l *memory.Lease,
+	ctx context.Context, v log.Stream, after log.Offset, types log.Types, l *memory.Lease,
 ) (log.Piece, error) {
 	p := log.Piece{Prev: after, Next: after}
 	records, err := l.Records(ctx, func() ([]engine.Record, error) {
@@ -158,12 +149,7 @@ func WriteEntry(w io.Writer, r engine.Record, end string) {
 }
 
 // give answers with a stream's content.
-func (a *API) give(
-	w http.ResponseWriter,
-	r *http.Request,
-	v log.Stream,
-	p log.Piece,
-) error {
+func (a *API) give(w http.ResponseWriter, r *http.Request, v log.Stream, p log.Piece) error {
 	h := w.Header()
 	h.Set("Content-Type", v.Type)
 	h.Set(request.HeaderNext, request.Place(p.Next))
@@ -182,12 +168,7 @@ func (a *API) give(
 
 // poll serves long-poll: it answers at once where the stream has more, or once it has.
 func (a *API) poll(
-	w http.ResponseWriter,
-	r *http.Request,
-	f *log.Follower,
-	grown <-chan struct{},
-	v log.Stream,
-	after log.Offset,
+	w http.ResponseWriter, r *http.Request, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset,
 	l *memory.Lease,
 ) (err error) {
 	h := w.Header()

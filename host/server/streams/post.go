@@ -90,14 +90,9 @@ func parseProducer(h http.Header) (*log.Producer, error) {
 	}
 	if len(id) != 1 || len(epoch) != 1 || len(seq) != 1 || id[0] == "" || len(id[0]) > 256 ||
 		!utf8.ValidString(id[0]) {
-		return nil, request.Refuse(
-			http.StatusBadRequest,
-			"producer",
-			"want %s (1 to 256 bytes of UTF-8), %s and %s, each once",
-			request.HeaderProducerID,
-			request.HeaderProducerEpoch,
-			request.HeaderProducerSeq,
-		)
+		return nil, request.Refuse(http.StatusBadRequest, "producer",
+			"want %s (1 to 256 bytes of UTF-8), %s and %s, each once", request.HeaderProducerID,
+			request.HeaderProducerEpoch, request.HeaderProducerSeq)
 	}
 	p := &log.Producer{ID: id[0]}
 	for name, to := range map[string]*int64{request.HeaderProducerEpoch: &p.Epoch, request.HeaderProducerSeq: &p.Seq} {

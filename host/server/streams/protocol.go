@@ -86,32 +86,21 @@ func streamName(path string) (string, error) {
 	name, err := url.PathUnescape(rest)
 	if !ok || err != nil || len(name) > mostName || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, unicode.IsControl) {
-		return "", request.Refuse(
-			http.StatusBadRequest,
-			"path",
-			"want %s and a name of at most %d bytes of UTF-8 without control characters",
-			Root,
-			mostName,
-		)
+		return "", request.Refuse(http.StatusBadRequest, "path",
+			"want %s and a name of at most %d bytes of UTF-8 without control characters", Root, mostName)
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {
-			return "", request.Refuse(
-				http.StatusBadRequest,
-				"path",
-				"a stream's name has no empty parts, and none that is . or ..",
-			)
+			return "", request.Refuse(http.StatusBadRequest, "path",
+				"a stream's name has no empty parts, and none that is . or ..")
 		}
 	}
 	if name == "__ds" || strings.HasPrefix(name, "__ds/") {
 		return "", request.Refuse(http.StatusNotFound, "not_found", "subscriptions are not served")
 	}
 	if !request.IsThread(name) && strings.HasPrefix(name, "arbe-thread-") {
-		return "", request.Refuse(
-			http.StatusBadRequest,
-			"path",
-			"no thread has this name: want arbe-thread-<threadId>, threadId of A-Z a-z 0-9 _ -",
-		)
+		return "", request.Refuse(http.StatusBadRequest, "path",
+			"no thread has this name: want arbe-thread-<threadId>, threadId of A-Z a-z 0-9 _ -")
 	}
 	return name, nil
 }

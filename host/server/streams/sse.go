@@ -82,12 +82,7 @@ func (l *liveReader) sent(after log.Offset, tail uint64, closed bool, now time.T
 // events serves a stream as server-sent events: its records, and those that are appended later. A reader that is too
 // slow is disconnected, and reads on from its last offset.
 func (a *API) events(
-	w http.ResponseWriter,
-	r *http.Request,
-	f *log.Follower,
-	v log.Stream,
-	at *liveReader,
-	l *memory.Lease,
+	w http.ResponseWriter, r *http.Request, f *log.Follower, v log.Stream, at *liveReader, l *memory.Lease,
 ) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")

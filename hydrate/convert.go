@@ -14,17 +14,15 @@ import (
 // A turn without a line of this harness is converted: the dialect makes lines of it. That is a turn that another
 // harness or another mirror wrote, and a chat that such a turn answers.
 
-// turnKind returns which turn a payload type of any harness is, Other for none.
+// turnKind returns which turn a payload type of a harness, known or not, is; Other for none.
 func turnKind(typ string) session.Kind {
 	if typ == thread.TypeChat {
 		return session.User
 	}
-	prefix, kind, _ := strings.Cut(typ, ".")
-	switch {
-	case !slices.ContainsFunc(session.Dialects(), func(d session.Dialect) bool { return d.Prefix == prefix }):
-	case kind == thread.KindAssistant:
+	switch _, kind, _ := strings.Cut(typ, "."); kind {
+	case thread.KindAssistant:
 		return session.Assistant
-	case kind == thread.KindToolResult:
+	case thread.KindToolResult:
 		return session.ToolResult
 	}
 	return session.Other
@@ -89,11 +87,11 @@ func (r *Rebuilder) convertDelivery(e Entry) error {
 	if err := r.convertChats(true); err != nil {
 		return err
 	}
-	at := slices.IndexFunc(session.Dialects(), func(d session.Dialect) bool { return ofHarness(e.Fields.Type, d) })
-	if at < 0 {
+	d, known := r.Harnesses.Of(e.Fields.Type)
+	if !known {
 		return nil
 	}
-	dec := session.Dialects()[at].Decode(Parse(e.Entry, session.Dialects()[at]).Line)
+	dec := d.Decode(Parse(e.Entry, d).Line)
 	if dec.Command && r.of != "" && r.of != e.Fields.Session.ID { // it began another session: claude-code's /clear
 		r.fresh, r.unrelated = true, r.unrelated+len(named)
 		return nil

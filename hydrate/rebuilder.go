@@ -32,6 +32,9 @@ import (
 type Rebuilder struct {
 	Dialect session.Dialect
 
+	// Harnesses are those whose lines the thread may have; nil for session's list.
+	Harnesses session.List
+
 	// Cwd is the folder in which the agent continues; "" for the one in which it worked. DefaultCwd stands in where
 	// the thread does not name that.
 	Cwd, DefaultCwd string

@@ -49,7 +49,7 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 func FuzzRoundTrip(f *testing.F) {
 	seedSessions(f, func(content []byte) { f.Add(content) })
 	f.Fuzz(func(t *testing.T, content []byte) {
-		for _, d := range session.Dialects() {
+		for _, d := range session.Harnesses() {
 			roundTrip(t, d, content)
 		}
 	})

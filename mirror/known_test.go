@@ -47,7 +47,7 @@ func TestIDsOfRebuiltLines(t *testing.T) {
 		}
 		return b
 	}
-	for _, d := range session.Dialects() {
+	for _, d := range session.Harnesses() {
 		folder := map[string]string{"pi": "pi", "codex": "codex", "claude": "claude-code"}[d.Prefix]
 		files, err := filepath.Glob("../testdata/sessions/" + folder + "/*/session.jsonl")
 		if err != nil || len(files) == 0 {

@@ -88,7 +88,7 @@ func TestKilledMirrors(t *testing.T) {
 // killedMirrors plays the schedule of a seed.
 func killedMirrors(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	d := session.Dialects()[seed%3]
+	d := session.Harnesses()[seed%3]
 	dir := t.TempDir()
 	path, notes := filepath.Join(dir, "s.jsonl"), filepath.Join(dir, "notes")
 	newOne := func(path string, appendEntries func([]thread.Entry) error) *mirror.Mirror {

@@ -18,7 +18,7 @@ import (
 func TestSkip(t *testing.T) {
 	contents := append(slices.Collect(maps.Values(recorded.Sessions(t, "../testdata"))), lines(20))
 	for _, content := range contents {
-		for _, d := range session.Dialects() {
+		for _, d := range session.Harnesses() {
 			var file []session.Line
 			at := session.Position{}
 			for raw := range bytes.Lines(content) {

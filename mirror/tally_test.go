@@ -201,7 +201,7 @@ func tallyOfChangingFiles(t *testing.T, from, to uint64) {
 	for seed := from; seed < to; seed++ {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
-			d := session.Dialects()[seed%3]
+			d := session.Harnesses()[seed%3]
 			path := writeFile(t, []byte(header+"\n"))
 			content := [][]byte{[]byte(header)}
 			m := newTallied(d, path)

@@ -13,12 +13,13 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 )
 
 // attend waits for the end of the running agent p, and ends it if ctx is done. It adds to facts how the agent ended and
 // what it left behind. outputs are its stdout and stderr, which attend closes; nil where it has a terminal.
 func (r *run) attend(
-	ctx context.Context, p *harness.Process, tree harness.Tree, facts outcome.Facts, outputs []*output,
+	ctx context.Context, p *harness.Process, tree harness.Tree, facts outcome.Facts, outputs []*stdio.Output,
 ) outcome.Facts {
 	life := context.WithoutCancel(ctx) // what attends the agent outlives the order to stop it
 	r.agent.Store(p)
@@ -78,12 +79,12 @@ func (r *run) await(ctx context.Context, p *harness.Process, facts *outcome.Fact
 }
 
 // startTrim keeps the outputs within their bounds until the returned func is called.
-func (r *run) startTrim(ctx context.Context, outputs []*output) (stop func()) {
+func (r *run) startTrim(ctx context.Context, outputs []*stdio.Output) (stop func()) {
 	if outputs == nil {
 		return func() {}
 	}
 	return start(ctx, func(ctx context.Context) error {
-		err := r.trimmer.run(ctx)
+		err := r.trimmer.Run(ctx)
 		if err != nil {
 			r.Log.Warn("trim agent output", "error", err)
 		}
@@ -93,13 +94,13 @@ func (r *run) startTrim(ctx context.Context, outputs []*output) (stop func()) {
 
 // startShow copies the outputs to the person who watches, until the returned func is called. Of an agent that prints
 // JSON on stdout it shows the answers.
-func (r *run) startShow(ctx context.Context, outputs []*output) (stop func()) {
+func (r *run) startShow(ctx context.Context, outputs []*stdio.Output) (stop func()) {
 	if !r.ByHand || outputs == nil {
 		return func() {}
 	}
 	stopStdout := r.showStdout(ctx, outputs[0])
-	stopStderr := show(ctx, func(ctx context.Context, done *atomic.Int64) error {
-		return copyOutput(ctx, outputs[1].path, r.Stderr, done)
+	stopStderr := stdio.Show(ctx, func(ctx context.Context, done *atomic.Int64) error {
+		return stdio.Copy(ctx, outputs[1].Path, r.Stderr, done)
 	})
 	return func() {
 		stopStderr()
@@ -108,24 +109,24 @@ func (r *run) startShow(ctx context.Context, outputs []*output) (stop func()) {
 }
 
 // showStdout copies stdout to the person who watches, until the returned func is called.
-func (r *run) showStdout(ctx context.Context, stdout *output) (stop func()) {
+func (r *run) showStdout(ctx context.Context, stdout *stdio.Output) (stop func()) {
 	answer := r.Spec.Answer
 	if r.Live {
 		answer = r.Spec.Live.Answer
 	}
-	return show(ctx, func(ctx context.Context, done *atomic.Int64) error {
+	return stdio.Show(ctx, func(ctx context.Context, done *atomic.Int64) error {
 		if answer != nil {
-			return copyAnswers(ctx, stdout.path, r.Stdout, answer, done)
+			return stdio.CopyAnswers(ctx, stdout.Path, r.Stdout, answer, done)
 		}
-		return copyOutput(ctx, stdout.path, r.Stdout, done)
+		return stdio.Copy(ctx, stdout.Path, r.Stdout, done)
 	})
 }
 
 // cutOutputs cuts the outputs of an agent that is gone to their final size, and closes them.
-func (r *run) cutOutputs(outputs []*output) {
+func (r *run) cutOutputs(outputs []*stdio.Output) {
 	for _, o := range outputs {
-		if err := o.settle(); err != nil {
-			r.Log.Warn("cut agent output", "file", o.path, "error", err)
+		if err := o.Settle(); err != nil {
+			r.Log.Warn("cut agent output", "file", o.Path, "error", err)
 		}
 	}
 }

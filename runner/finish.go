@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -186,9 +187,16 @@ func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 	return entries
 }
 
+// Sizes of what the terminal has of the agent's output.
+const (
+	tailWindow = 64 << 10 // of stderr; redacted before the tail is cut, so that no half secret stays
+	maxTail    = 4 << 10  // of stderr, on the thread
+	maxMessage = 4 << 10  // of the agent's message about its failure
+)
+
 // stderrTail is the end of the agent's stderr, redacted.
 func (r *run) stderrTail() string {
-	b, err := tailOf(filepath.Join(r.folder.Path, "stderr"), tailWindow)
+	b, err := stdio.Tail(filepath.Join(r.folder.Path, "stderr"), tailWindow)
 	if err != nil {
 		return "" // the agent was not started
 	}

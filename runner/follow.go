@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -24,7 +25,7 @@ type follower struct {
 	live   *harness.Live // of a live run, in place of report; else nil
 
 	mu      sync.Mutex
-	stdout  *outputLines // nil: it does not count
+	stdout  *stdio.Lines // nil: it does not count
 	tally   harness.Tally
 	printed []harness.Session // the agent's sessions, from stdout, in order; mostly without a path
 	offline time.Duration     // since when the agent waits for its provider: clock; 0: it does not
@@ -44,17 +45,17 @@ type follower struct {
 func (r *run) newFollower() *follower {
 	f := &follower{digest: sha256.New(), moved: runfolder.Clock()}
 	if r.Spec.Report != nil && r.TTY == nil {
-		f.report, f.stdout = r.Spec.Report, &outputLines{path: filepath.Join(r.folder.Path, "stdout")}
+		f.report, f.stdout = r.Spec.Report, &stdio.Lines{Path: filepath.Join(r.folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
 	}
 	if r.Live {
-		f.stdout = &outputLines{path: filepath.Join(r.folder.Path, "stdout"), whole: true}
+		f.stdout = &stdio.Lines{Path: filepath.Join(r.folder.Path, "stdout"), Whole: true}
 		f.live, f.tally.OnStdout = r.Spec.Live, r.Spec.EndsOnStdout
 		h, err := readTalk(r.folder.Path)
 		if err != nil {
 			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
 		}
-		f.stdout.at, f.talk, f.last, f.begun, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles
+		f.stdout.At, f.talk, f.last, f.begun, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles
 		if f.printed = h.Sessions; h.Printed {
 			f.tally.AddReport(h.Report)
 		}
@@ -74,7 +75,7 @@ func (f *follower) readStdout(last bool) error {
 	if f.stdout == nil {
 		return nil
 	}
-	return f.stdout.read(last, func(line []byte) {
+	return f.stdout.Read(last, func(line []byte) {
 		report := f.parse(line)
 		f.tally.AddReport(report)
 		f.print(report.SessionID)
@@ -120,7 +121,7 @@ func (f *follower) talkState() (talkState, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := talkState{
-		At: f.stdout.at - int64(len(f.stdout.part)), Talk: f.talk, Report: f.last, Printed: f.begun, Idles: f.idles,
+		At: f.stdout.Taken(), Talk: f.talk, Report: f.last, Printed: f.begun, Idles: f.idles,
 		Sessions: f.printed,
 	}
 	return h, len(f.events) == 0
@@ -240,5 +241,5 @@ func (f *follower) close() error {
 	if f.stdout == nil {
 		return nil
 	}
-	return f.stdout.close()
+	return f.stdout.Close()
 }

@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/runner/live"
+	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -202,4 +203,13 @@ func readTalk(folder string) (h talkState, err error) {
 		err = json.Unmarshal(b, &h)
 	}
 	return h, err
+}
+
+// writeTalk writes the file that readTalk reads. It does not sync: after a crash of the machine there is no agent.
+func writeTalk(folder string, h talkState) error {
+	b, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return runfolder.Replace(filepath.Join(folder, talkFile), b)
 }

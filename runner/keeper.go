@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 )
 
 // Keeper brings a run to its end whatever happens to its worker. It is small on purpose: it waits for processes,
@@ -49,7 +50,7 @@ type Keeper struct {
 	image    *image
 	noImage  bool // this kernel has none
 	givenUp  bool
-	input    keptInput
+	input    stdio.KeptInput
 	came     []syscall.Signal // orders so far: the next worker gets all, because a dead one may have missed some
 }
 
@@ -68,10 +69,10 @@ func (k *Keeper) Keep() (status int, err error) {
 	stop := k.listen()
 	defer stop()
 	if k.Live {
-		if err := k.input.open(k.Folder.Path); err != nil { // a worker holds it open, too
+		if err := k.input.Open(k.Folder.Path); err != nil { // a worker holds it open, too
 			k.Log.Warn("open the agent's input; a worker that dies ends it", "error", err)
 		}
-		defer k.input.close()
+		defer k.input.Close()
 	}
 	var was *unix.Termios
 	if k.TTY != nil {
@@ -187,7 +188,7 @@ func (k *Keeper) start() (t *talk, err error) {
 		return nil, errors.Join(err, its.Close(), t.conn.Close())
 	}
 	t.stderr, cmd.Stderr = stderr, itsErr
-	t.closeInput = k.input.close
+	t.closeInput = k.input.Close
 	cmd.ExtraFiles = append(append(cmd.ExtraFiles, its), k.Folder.Files()...)
 	// A group of its own: a key pressed in a terminal signals the whole foreground group, and the worker gets the
 	// signal from the keeper, once. A stopped worker is continued when the keeper dies.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/pause"
@@ -22,21 +23,20 @@ func (c *conversation) listen(ctx context.Context) error {
 		return nil
 	}
 	logged, began := false, false
-	for wait := c.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
+	for wait := c.run.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
 		err := c.readFirst(ctx, &began)
 		if err == nil {
-			err = c.Client.Only(thread.TypeChat, signals).Follow(ctx, c.offsetRead(), func(e thread.Entry) error {
-				return c.take(e, &began)
-			}, nil)
+			take := func(e thread.Entry) error { return c.take(e, &began) }
+			err = c.run.Client.Only(thread.TypeChat, signals).Follow(ctx, c.shared.offset(), take, nil)
 		}
 		switch {
 		case err == nil, errors.Is(err, thread.ErrStop):
 			return nil
 		case errors.Is(err, thread.ErrRewound):
-			c.Log.Warn("thread was restored to an earlier state; reading it from its start")
+			c.run.Log.Warn("thread was restored to an earlier state; reading it from its start")
 			c.forgetThread()
 		case !logged:
-			c.Log.Warn("follow thread; chats and requests do not arrive, retrying", "error", err)
+			c.run.Log.Warn("follow thread; chats and requests do not arrive, retrying", "error", err)
 			logged = true
 		}
 		if !pause.For(ctx, wait) {
@@ -48,7 +48,7 @@ func (c *conversation) listen(ctx context.Context) error {
 // awaitThread waits for the run's first entries to be on the thread. After Timeout the agent gets the prompt of the
 // command line without it. false: ctx is done.
 func (c *conversation) awaitThread(ctx context.Context) bool {
-	timer := time.NewTimer(c.Timeout)
+	timer := time.NewTimer(c.run.Timeout)
 	defer timer.Stop()
 	for {
 		select {
@@ -64,11 +64,16 @@ func (c *conversation) awaitThread(ctx context.Context) bool {
 
 // offerPrompt takes the prompt of the command line as the first chat.
 func (c *conversation) offerPrompt() {
-	if c.Prompt == "" {
+	if c.run.Prompt == "" {
 		return
 	}
-	e := c.entry(promptID(c.RunID), thread.Chat{Type: thread.TypeChat, Text: c.Prompt, RunID: c.RunID})
-	_ = c.take(e, new(bool)) // a chat is no request
+	_ = c.take(c.prompt(), new(bool)) // a chat is no request
+}
+
+// prompt is the prompt of the command line as a chat.
+func (c *conversation) prompt() thread.Entry {
+	text := thread.Chat{Type: thread.TypeChat, Text: c.run.Prompt, RunID: c.run.RunID}
+	return c.run.entry(promptID(c.run.RunID), text)
 }
 
 // threadFile is what a run has read of its thread when it began, in the run's folder. The next worker reads on from
@@ -85,56 +90,48 @@ type threadRead struct {
 
 // readFirst reads the whole thread once, for the chats that no run has had, up to where a Follow continues.
 func (c *conversation) readFirst(ctx context.Context, began *bool) error {
-	if c.offsetRead() != "" {
+	if c.shared.offset() != "" {
 		return nil
 	}
 	s, err := c.readState()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.Log.Warn("read what an earlier worker has read of the thread", "error", err)
+		c.run.Log.Warn("read what an earlier worker has read of the thread", "error", err)
 	}
 	if err != nil {
-		s = threadRead{Pending: &thread.Pending{Run: c.RunID}}
-		stop := false
-		page, err := c.Client.Read(ctx, "0", false, func(e thread.Entry) error {
-			s.Pending.Add(e)
-			s.Began = s.Began || e.ID == startedID(c.RunID)
-			s.End = s.End || c.asksToFinish(e)
-			if p, is := c.asksToEnd(e, s.Began); is {
-				c.obeyed(e, p)
-				stop = true
-			}
-			return nil
-		})
-		if err != nil {
+		if s, err = c.readThread(ctx); err != nil {
 			return err
 		}
-		if stop {
-			return thread.ErrStop
-		}
-		s.Offset = cmp.Or(page.Next, "0")
 		c.saveState(s)
 	}
 	*began = s.Began
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.pending.Chats() // taken without the thread
-	for _, chat := range s.Pending.Chats() {
-		c.known[chat.ID] = true
-	}
-	offered := len(before) > 0 && before[0].ID == promptID(c.RunID)
-	c.pending, c.from = *s.Pending, s.Offset
-	if offered && !c.known[promptID(c.RunID)] {
-		c.pending.Add(c.entry(promptID(c.RunID), thread.Chat{Type: thread.TypeChat, Text: c.Prompt, RunID: c.RunID}))
-	}
-	if s.End {
-		c.finish = endWhy("")
-	}
+	c.shared.begin(s, c.prompt())
 	notify(c.wake)
 	return nil
 }
 
+// readThread reads the thread from its start. Its error is thread.ErrStop where a request to cancel the run is there.
+func (c *conversation) readThread(ctx context.Context) (threadRead, error) {
+	s := threadRead{Pending: &thread.Pending{Run: c.run.RunID}}
+	stop := false
+	page, err := c.run.Client.Read(ctx, "0", false, func(e thread.Entry) error {
+		s.Pending.Add(e)
+		s.Began = s.Began || e.ID == startedID(c.run.RunID)
+		s.End = s.End || c.asksToFinish(e)
+		if p, is := c.run.asksToEnd(e, s.Began); is {
+			c.run.obeyed(e, p)
+			stop = true
+		}
+		return nil
+	})
+	if err == nil && stop {
+		err = thread.ErrStop
+	}
+	s.Offset = cmp.Or(page.Next, "0")
+	return s, err
+}
+
 func (c *conversation) readState() (s threadRead, err error) {
-	b, err := os.ReadFile(filepath.Join(c.folder.Path, threadFile))
+	b, err := os.ReadFile(filepath.Join(c.run.folder.Path, threadFile))
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
@@ -147,50 +144,34 @@ func (c *conversation) readState() (s threadRead, err error) {
 func (c *conversation) saveState(s threadRead) {
 	b, err := json.Marshal(s)
 	if err == nil {
-		err = runfolder.Replace(filepath.Join(c.folder.Path, threadFile), b)
+		err = runfolder.Replace(filepath.Join(c.run.folder.Path, threadFile), b)
 	}
 	if err != nil { // the next worker reads the thread again
-		c.Log.Debug("save what was read of the thread", "error", err)
+		c.run.Log.Debug("save what was read of the thread", "error", err)
 	}
-}
-
-func (c *conversation) offsetRead() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.from
 }
 
 // forgetThread has the thread read from its start.
 func (c *conversation) forgetThread() {
-	if err := os.Remove(filepath.Join(c.folder.Path, threadFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.Log.Warn("remove what was read of the thread", "error", err)
+	if err := os.Remove(filepath.Join(c.run.folder.Path, threadFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.run.Log.Warn("remove what was read of the thread", "error", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.from = ""
-	clear(c.known)
+	c.shared.forget()
 }
 
 // take takes an entry of the thread. It may get one again. Its error is thread.ErrStop where nothing more is to be
 // read.
 func (c *conversation) take(e thread.Entry, began *bool) error {
-	*began = *began || e.ID == startedID(c.RunID)
-	if p, is := c.asksToEnd(e, *began); is {
-		c.obeyed(e, p)
+	*began = *began || e.ID == startedID(c.run.RunID)
+	if p, is := c.run.asksToEnd(e, *began); is {
+		c.run.obeyed(e, p)
 		return thread.ErrStop
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.asksToFinish(e) && c.finish == "" {
-		c.Log.Info("end requested", "by", e.AuthorID)
-		c.finish = endWhy(e.AuthorID)
+	if c.asksToFinish(e) && c.shared.finish(endWhy(e.AuthorID)) {
+		c.run.Log.Info("end requested", "by", e.AuthorID)
 		notify(c.wake)
-		return nil
 	}
-	if _, is := thread.ParseChat(e, c.RunID); is && !c.known[e.ID] {
-		c.known[e.ID], c.tail = true, false
-		c.pending.Run = c.RunID
-		c.pending.Add(e)
+	if _, is := thread.ParseChat(e, c.run.RunID); is && c.shared.add(e, c.run.RunID) {
 		notify(c.wake)
 	}
 	return nil
@@ -199,27 +180,29 @@ func (c *conversation) take(e thread.Entry, began *bool) error {
 // asksToFinish reports whether an entry asks this run to do what is queued and to end.
 func (c *conversation) asksToFinish(e thread.Entry) bool {
 	var p thread.EndRequested
-	return json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeEnd && p.RunID == c.RunID
+	return json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeEnd && p.RunID == c.run.RunID
 }
 
 // readTail reads the thread to its tail, before the run ends. If that fails, what it has not read waits for the next
 // run.
 func (c *conversation) readTail(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.run.Timeout)
 	defer cancel()
-	c.mu.Lock()
-	c.tail = true // until a chat comes
-	from := c.from
-	c.mu.Unlock()
+	from := c.shared.toTail()
 	if from == "" {
-		c.Log.Warn("the thread was not read; its chats wait for the next run")
+		c.run.Log.Warn("the thread was not read; its chats wait for the next run")
 		return
 	}
 	began := true
-	_, err := c.Client.Only(thread.TypeChat, signals).Read(ctx, from, false, func(e thread.Entry) error {
+	_, err := c.run.Client.Only(thread.TypeChat, signals).Read(ctx, from, false, func(e thread.Entry) error {
 		return c.take(e, &began)
 	})
 	if err != nil && !errors.Is(err, thread.ErrStop) {
-		c.Log.Warn("read the thread before the end; chats that came late wait for the next run", "error", err)
+		c.run.Log.Warn("read the thread before the end; chats that came late wait for the next run", "error", err)
 	}
+}
+
+// endWhy is the reason of a request to end, for people.
+func endWhy(author string) string {
+	return strings.TrimSuffix("the end was requested by "+author, " by ")
 }

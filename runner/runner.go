@@ -35,6 +35,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -108,7 +109,7 @@ type run struct {
 	unread      error         // the error with which the run ends without the rest; nil: none
 
 	leftovers int            // number of processes that the agent left running
-	trimmer   *trimmer       // of the agent's output; nil if it has a terminal
+	trimmer   *stdio.Trimmer // of the agent's output; nil if it has a terminal
 	group     *harness.Group // of the agent's processes; nil: none
 }
 
@@ -209,7 +210,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	if errors.Is(err, ErrTaken) {
 		r.note(runfolder.Fact{Fact: runfolder.FactTaken})
 	}
-	r.trimmer.close()                       // after the delivery: the kernel takes some 15 ms
+	r.trimmer.Close()                       // after the delivery: the kernel takes some 15 ms
 	if err := r.group.Close(); err != nil { // here, too
 		r.Log.Debug("remove the agent's cgroup", "error", err)
 	}

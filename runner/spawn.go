@@ -15,13 +15,14 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 )
 
-// stdio is what the agent reads and writes: a terminal or two files.
-type stdio struct {
-	input   *os.File  // the agent's end of its input; nil where the run is not live
-	screen  *terminal // a person's terminal; nil where the agent has files
-	outputs []*output // stdout and stderr; nil where the agent has a terminal
+// ends are what the agent reads and writes: a terminal or files.
+type ends struct {
+	input   *os.File        // the agent's end of its input; nil where the run is not live
+	screen  *terminal       // a person's terminal; nil where the agent has files
+	outputs []*stdio.Output // stdout and stderr; nil where the agent has a terminal
 }
 
 // spawn starts the agent and sees it to its end.
@@ -29,7 +30,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	if err := r.prepareAgent(); err != nil {
 		return outcome.Facts{}, err
 	}
-	io, err := r.openStdio()
+	io, err := r.openEnds()
 	if err != nil {
 		return outcome.Facts{}, err
 	}
@@ -72,27 +73,27 @@ func (r *run) prepareAgent() (err error) {
 	return nil
 }
 
-func (r *run) openStdio() (stdio, error) {
+func (r *run) openEnds() (ends, error) {
 	if r.TTY == nil {
 		outputs, err := r.openOutputs()
 		if err != nil || !r.Live {
-			return stdio{outputs: outputs}, err
+			return ends{outputs: outputs}, err
 		}
 		input, err := r.live.newAgent()
 		if err != nil {
-			return stdio{}, errors.Join(err, stdio{outputs: outputs}.close())
+			return ends{}, errors.Join(err, ends{outputs: outputs}.close())
 		}
-		return stdio{input: input, outputs: outputs}, nil
+		return ends{input: input, outputs: outputs}, nil
 	}
 	screen, err := newTerminal(r.TTY, r.TTY)
 	if err != nil {
-		return stdio{}, fmt.Errorf("make pseudo-terminal: %w", err)
+		return ends{}, fmt.Errorf("make pseudo-terminal: %w", err)
 	}
-	return stdio{screen: screen}, nil
+	return ends{screen: screen}, nil
 }
 
 // close closes the files of an agent that was not started, and restores the person's terminal.
-func (s stdio) close() (err error) {
+func (s ends) close() (err error) {
 	if s.screen != nil {
 		err = s.screen.close()
 	}
@@ -100,23 +101,23 @@ func (s stdio) close() (err error) {
 		err = errors.Join(err, s.input.Close())
 	}
 	for _, o := range s.outputs {
-		err = errors.Join(err, o.file.Close())
+		err = errors.Join(err, o.File.Close())
 	}
 	return err
 }
 
 // openOutputs opens the files of the agent's stdout and stderr.
-func (r *run) openOutputs() ([]*output, error) {
-	stdout, err := newOutput(r.folder.Path, "stdout")
+func (r *run) openOutputs() ([]*stdio.Output, error) {
+	stdout, err := stdio.NewOutput(r.folder.Path, "stdout")
 	if err != nil {
 		return nil, err
 	}
-	stderr, err := newOutput(r.folder.Path, "stderr")
+	stderr, err := stdio.NewOutput(r.folder.Path, "stderr")
 	if err != nil {
-		return nil, errors.Join(err, stdout.file.Close())
+		return nil, errors.Join(err, stdout.File.Close())
 	}
-	r.trimmer = newTrimmer(stdout, stderr)
-	return []*output{stdout, stderr}, nil
+	r.trimmer = stdio.NewTrimmer(stdout, stderr)
+	return []*stdio.Output{stdout, stderr}, nil
 }
 
 // passTerminal passes bytes between the person's terminal and the agent's until the returned func is called.
@@ -131,7 +132,7 @@ func (r *run) passTerminal(ctx context.Context, screen *terminal) (stop func()) 
 }
 
 // command is the command that starts the agent.
-func (r *run) command(io stdio) harness.Command {
+func (r *run) command(io ends) harness.Command {
 	task := r.task()
 	do := harness.Invocation{}
 	if r.Live {
@@ -158,7 +159,7 @@ func (r *run) command(io stdio) harness.Command {
 	if io.screen != nil {
 		command.TTY = io.screen.agent
 	} else {
-		command.Stdout, command.Stderr = io.outputs[0].file, io.outputs[1].file
+		command.Stdout, command.Stderr = io.outputs[0].File, io.outputs[1].File
 	}
 	return command
 }

@@ -9,6 +9,7 @@ import (
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
+	"arbe.0sk.ar/runner/runner/stdio"
 )
 
 // busyCPU is the share of a core above which a tree of processes counts as working. An idle interpreter uses less.
@@ -115,7 +116,7 @@ func (r *run) limits() limits {
 }
 
 // watch looks at the agent in intervals until ctx is done, and ends it when it has reached a limit.
-func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*output) error {
+func (r *run) watch(ctx context.Context, tree harness.Tree, outputs []*stdio.Output) error {
 	r.catchUp(ctx)
 	w := watcher{run: r, tree: tree, outputs: outputs, eyes: eyes{every: r.intervals.lookEvery, last: runfolder.Clock()}}
 	if s := r.progress.Spawned; s != nil {
@@ -163,7 +164,7 @@ func (r *run) catchUp(ctx context.Context) {
 type watcher struct {
 	*run
 	tree    harness.Tree
-	outputs []*output
+	outputs []*stdio.Output
 	eyes    eyes
 	sight   sight // of the previous look
 	signs   signs
@@ -198,7 +199,7 @@ func (w *watcher) see() sight {
 		waiting: w.live.rests(),
 	}
 	for _, o := range w.outputs {
-		grew, err := o.grown()
+		grew, err := o.Grown()
 		if err != nil {
 			w.Log.Debug("stat agent output", "error", err)
 		}

@@ -13,7 +13,7 @@ import (
 // for each block of a reply, all else that claude keeps (attachments inside the chain, what it has asked the API for,
 // its cost) beside them. A file has no header; its name is the session's id.
 var Claude = Dialect{
-	Prefix: "claude", Decode: decodeClaude, Outline: scanClaude, Filler: claudeFiller,
+	Harness: "claude-code", Prefix: "claude", Decode: decodeClaude, Outline: scanClaude, Filler: claudeFiller,
 	Turn: claudeTurn, Amend: claudeLeaf,
 }
 

@@ -14,7 +14,9 @@ import (
 // Codex is the dialect of codex, as 0.169.0 writes it: {timestamp, ordinal, type, payload} in the "paginated" form, the
 // same without ordinal in the older one. The conversation is in response_item lines, one for each part of a reply; the
 // end of a turn is in event_msg lines. Lines have no ids.
-var Codex = Dialect{Prefix: "codex", Decode: decodeCodex, Outline: scanCodex, Header: codexHeader, Turn: codexTurn}
+var Codex = Dialect{
+	Harness: "codex", Prefix: "codex", Decode: decodeCodex, Outline: scanCodex, Header: codexHeader, Turn: codexTurn,
+}
 
 // codexTypes are the line types of codex 0.169.0 without part in a turn.
 var codexTypes = set(

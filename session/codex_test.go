@@ -104,7 +104,7 @@ func TestCodexDecode(t *testing.T) {
 // A turn that is written in a harness's form has the same content when it is read again.
 func TestTurns(t *testing.T) {
 	text := "said"
-	for _, d := range session.Dialects() {
+	for _, d := range session.Harnesses() {
 		for name, turn := range map[string]session.Turn{
 			"a text":       {Kind: session.User, Text: &text},
 			"a message":    {Kind: session.User, Message: json.RawMessage(`{"role":"user","content":"said"}`)},
@@ -158,7 +158,7 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		for _, d := range session.Dialects() {
+		for _, d := range session.Harnesses() {
 			dec := session.Decoder{Dialect: d}
 			dec.Next(
 				[]byte(

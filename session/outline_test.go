@@ -27,7 +27,7 @@ func TestOutline(t *testing.T) {
 		`{"type":"message","id":"a","message":"none"}`, `{"type":"message","id":"a","message":{"role":"user"}}`,
 		`{"type":"message","id":"\ud800","message":{"role":"assistant","content":[{"type":"toolCall","id":"\u0041"}]}}`,
 	} {
-		for _, d := range session.Dialects() {
+		for _, d := range session.Harnesses() {
 			checkOutline(t, d, []byte(line))
 		}
 	}

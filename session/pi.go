@@ -13,7 +13,8 @@ import (
 // Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits,
 // usage lines) and what versions 1 and 2 leave out (ids and parents).
 var Pi = Dialect{
-	Prefix: "pi", Decode: decodePi, Outline: outlinePi, Essence: piEssence, Line: piLine, LineOutline: piLineOutline,
+	Harness: "pi", Prefix: "pi", Decode: decodePi, Outline: outlinePi,
+	Essence: piEssence, Line: piLine, LineOutline: piLineOutline,
 	Header: PiHeader, SetCwd: piSetCwd, Filler: piFiller, Upgrade: piUpgrade, Turn: piTurn,
 }
 

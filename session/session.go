@@ -82,6 +82,8 @@ type Call struct{ ID, Name string }
 
 // Dialect is the session format of one agent. A func is nil where the agent's format has no use for it.
 type Dialect struct {
+	// Harness is the agent's name, the value of --harness and of the field harness of a run's signals: "claude-code".
+	Harness string
 	// Prefix begins the ids and types of this agent's entries on a thread: "pi".
 	Prefix string
 	// Decode decodes one line without those before it; a Decoder uses those, too. It never fails: a line that is not
@@ -113,9 +115,6 @@ type Dialect struct {
 	// none. A nil func: it never needs one.
 	Amend func(path string) ([]byte, error)
 }
-
-// Dialects returns all dialects.
-func Dialects() []Dialect { return []Dialect{Pi, Codex, Claude} }
 
 // Place is the place of a turn in a session.
 type Place struct {

@@ -250,19 +250,18 @@ func (e *Entry) settle() error {
 	return e.Check()
 }
 
-// validType reports whether t is chat, pi.<kind>, codex.<kind>, claude.<kind> or signal.<area>.<what>.
+// validType reports whether t is chat, signal.<area>.<what>, or <prefix>.<kind> of a harness. It is for others to know
+// which harnesses there are.
 func validType(t string) bool {
 	prefix, kind, dotted := strings.Cut(t, ".")
 	switch prefix {
 	case "chat":
 		return !dotted
-	case "pi", "codex", "claude":
-		return made(kind, len(t), "_-")
 	case "signal":
 		area, what, _ := strings.Cut(kind, ".")
 		return made(area, len(t), "_-") && made(what, len(t), "_-")
 	}
-	return false
+	return made(prefix, len(t), "-") && prefix == strings.ToLower(prefix) && made(kind, len(t), "_-")
 }
 
 // made reports whether s has 1 to most characters, letters and digits and those of more.
@@ -302,9 +301,7 @@ func (e Entry) Check() error {
 		return err
 	}
 	if !validType(f.Type) {
-		return fmt.Errorf(
-			"payload.type %.80q: want chat, pi.<kind>, codex.<kind>, claude.<kind> or signal.<area>.<what>",
-			f.Type)
+		return fmt.Errorf("payload.type %.80q: want chat, <harness>.<kind> or signal.<area>.<what>", f.Type)
 	}
 	if n := e.Size(); n > MaxEntry {
 		return &SizeError{Size: n}

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func (p *program) agentCommand() *cli.Command {
@@ -46,7 +47,7 @@ func (p *program) agentCommand() *cli.Command {
 
 // agentRow is an agent as JSON.
 type agentRow struct {
-	ID         uuid.UUID  `json:"id"`
+	ID         string     `json:"id"`
 	Kind       string     `json:"kind"`
 	Runtime    string     `json:"runtime,omitempty"`
 	Name       string     `json:"name"`
@@ -55,11 +56,11 @@ type agentRow struct {
 }
 
 func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
-	var id uuid.UUID
+	var id string
 	switch kind := c.String("kind"); kind {
-	case control.KindHuman:
+	case rows.KindHuman:
 		id, err = p.createHuman(c, s)
-	case control.KindBot:
+	case rows.KindBot:
 		id, err = p.createBot(c, s)
 	default:
 		return cmdline.Usage("--kind %q: want human or bot", kind)
@@ -70,34 +71,36 @@ func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
 	return err
 }
 
-func (p *program) createHuman(c *cli.Context, s control.Scope) (id uuid.UUID, err error) {
+func (p *program) createHuman(c *cli.Context, s control.Scope) (id string, err error) {
 	if c.IsSet("runtime") {
 		return id, cmdline.Usage("--runtime is for bots")
 	}
-	if id = uuid.New(); c.IsSet("id") {
-		if id, err = uuid.Parse(c.String("id")); err != nil {
+	if id = uuid.NewString(); c.IsSet("id") {
+		given, err := uuid.Parse(c.String("id"))
+		if err != nil {
 			return id, cmdline.Usage("--id %q: want a UUID", c.String("id"))
 		}
+		id = given.String()
 	}
-	if _, err := s.Agent(c.Context, id); !errors.Is(err, control.ErrAbsent) {
+	if _, err := s.Agent(c.Context, id); !errors.Is(err, rows.ErrAbsent) {
 		if err == nil {
-			err = fmt.Errorf("the agent %s: %w", id, control.ErrTaken)
+			err = rows.Refuse(rows.ErrTaken, "the agent "+id)
 		}
 		return id, err
 	}
 	return id, s.CreateHuman(c.Context, id, c.Args().First())
 }
 
-func (p *program) createBot(c *cli.Context, s control.Scope) (uuid.UUID, error) {
+func (p *program) createBot(c *cli.Context, s control.Scope) (string, error) {
 	if c.IsSet("id") {
-		return uuid.Nil, cmdline.Usage("--id is for humans, whose login has it")
+		return "", cmdline.Usage("--id is for humans, whose login has it")
 	}
 	runtime := "pi"
 	if c.IsSet("runtime") {
 		runtime = c.String("runtime")
 	}
 	if _, err := catalog.Lookup(runtime); err != nil {
-		return uuid.Nil, cmdline.Usage("--runtime: %w", err)
+		return "", cmdline.Usage("--runtime: %w", err)
 	}
 	a, err := s.CreateBot(c.Context, c.Args().First(), runtime)
 	return a.ID, err
@@ -111,13 +114,13 @@ func (p *program) listAgents(c *cli.Context, s control.Scope) error {
 	if len(all) == 0 {
 		fmt.Fprintln(p.stderr, "no agents yet: arbe agent create --kind human NAME makes one")
 	}
-	rows := make([]agentRow, 0, len(all))
+	found := make([]agentRow, 0, len(all))
 	for _, a := range all {
-		rows = append(rows, agentRow(a))
+		found = append(found, agentRow(a))
 	}
 	g := listing.Grid{Head: []string{"NAME", "KIND", "RUNTIME", "CREATED", "STATE", "ID"}}
-	return printGrid(p, c, g, rows, func(a agentRow) []string {
-		return []string{a.Name, a.Kind, a.Runtime, day(a.CreatedAt), archived(a.ArchivedAt), a.ID.String()}
+	return printGrid(p, c, g, found, func(a agentRow) []string {
+		return []string{a.Name, a.Kind, a.Runtime, day(a.CreatedAt), archived(a.ArchivedAt), a.ID}
 	})
 }
 

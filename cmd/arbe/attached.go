@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
@@ -44,7 +45,7 @@ func (p *program) runAction(c *cli.Context) error {
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
 	if done.Attached != "" {
-		hold := lease.Hold{Holder: done.Attached, ThreadID: done.Thread, RunID: done.Run, TTL: lease.TTL}
+		hold := rows.Hold{Holder: done.Attached, ThreadID: done.Thread, RunID: done.Run, TTL: lease.TTL}
 		defer lease.Keep(ctx, done.Lease, hold)() // the launch got it
 	}
 	var fold thread.Fold

@@ -10,10 +10,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
@@ -143,8 +143,8 @@ func commandError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isAway(err), errors.Is(err, control.ErrOtherLog):
-		return fmt.Errorf("%w: %w", member.ErrRows, ofRows(err))
+	case rows.IsAway(err), errors.Is(err, rows.ErrOtherLog):
+		return fmt.Errorf("%w: %w", member.ErrRows, err)
 	case errors.As(err, &bad):
 		return refuse(houses.CommandBad)
 	case errors.As(err, &noBox):
@@ -157,10 +157,10 @@ func commandError(err error) error {
 		return houses.RefuseCommand(houses.CommandTaken, "the id is another command's")
 	case errors.Is(err, exec.ErrFull), errors.Is(err, exec.ErrEnding):
 		return refuse(houses.CommandBusy)
-	case errors.Is(err, control.ErrNoRecipe):
+	case errors.Is(err, rows.ErrNoRecipe):
 		const text = "neither the thread nor its house has an environment: name one"
 		return houses.RefuseCommand(houses.CommandBad, text)
-	case errors.As(err, &exit), errors.Is(err, control.ErrArchived):
+	case errors.As(err, &exit), errors.Is(err, rows.ErrArchived):
 		return refuse(houses.CommandBad) // of what the caller has named
 	}
 	return err

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func (p *program) dbCommand() *cli.Command {
@@ -72,26 +72,36 @@ func errNoDatabase() error {
 	return &cmdline.Exit{Status: exitConfig, Cause: errors.New("no database: set ARBE_DATABASE or use --database")}
 }
 
-// databaseExit gives an error of a database its exit status.
-func databaseExit(err error) error {
-	var exit *cmdline.Exit
-	switch {
-	case err == nil || errors.As(err, &exit):
-		return err
-	case isAway(err):
-		return &cmdline.Exit{Status: exitNoReach, Cause: err}
-	case errors.Is(err, control.ErrAbsent):
-		return &cmdline.Exit{Status: exitNoThread, Cause: err}
-	case slices.ContainsFunc(refused, func(by error) bool { return errors.Is(err, by) }):
-		return &cmdline.Exit{Status: 1, Cause: err}
-	}
-	return &cmdline.Exit{Status: exitConfig, Cause: err}
+// exits are the exit statuses of errors of the rows, by their kind. Others are of the configuration: exitConfig.
+var exits = []struct {
+	kind   error
+	status int
+}{
+	{rows.ErrAway, exitNoReach},
+	{rows.ErrBusy, exitNoReach},
+	{rows.ErrTimeout, exitNoReach},
+	{rows.ErrAbsent, exitNoThread},
+	{rows.ErrTaken, 1},
+	{rows.ErrReference, 1},
+	{rows.ErrInUse, 1},
+	{rows.ErrInvalid, 1},
+	{rows.ErrArchived, 1},
+	{rows.ErrLastOwner, 1},
+	{rows.ErrRunning, 1},
+	{rows.ErrClosed, 1},
 }
 
-// refused are the errors of a change that the rows do not allow.
-var refused = []error{
-	control.ErrTaken, control.ErrReference, control.ErrInUse, control.ErrInvalid, control.ErrArchived,
-	control.ErrLastOwner, control.ErrClaimed, control.ErrClosed,
+// databaseExit gives an error of a database its exit status.
+func databaseExit(err error) error {
+	if err == nil || errors.As(err, new(*cmdline.Exit)) {
+		return err
+	}
+	for _, e := range exits {
+		if errors.Is(err, e.kind) {
+			return &cmdline.Exit{Status: e.status, Cause: err}
+		}
+	}
+	return &cmdline.Exit{Status: exitConfig, Cause: err}
 }
 
 // migrate applies what a database lacks.

@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func (p *program) delegateCommand() *cli.Command {
@@ -50,19 +51,17 @@ result comes to the thread.`,
 const announceTimeout = 5 * time.Second
 
 func (p *program) delegateAction(c *cli.Context) error {
-	d := control.Delegation{
-		Harness: c.String("harness"), Environment: c.String("environment"), Sandbox: c.String("in"), Trusted: true,
-		Task: control.Task{
-			Prompt: strings.Join(c.Args().Tail(), " "), Author: c.String("author"), Model: c.String("model"),
-			Live: c.Bool("live"), Repo: c.String("repo"), Branch: c.String("branch"),
-		},
+	d := rows.Task{
+		Prompt: strings.Join(c.Args().Tail(), " "), Author: c.String("author"), Harness: c.String("harness"),
+		Model: c.String("model"), Live: c.Bool("live"), Environment: c.String("environment"), Sandbox: c.String("in"),
+		Repo: c.String("repo"), Branch: c.String("branch"), Trusted: true,
 	}
 	switch {
-	case c.NArg() < 2 || strings.TrimSpace(d.Task.Prompt) == "":
+	case c.NArg() < 2 || strings.TrimSpace(d.Prompt) == "":
 		return cmdline.Usage("want a thread id, and a TASK after --; see %s --help", c.Command.HelpName)
-	case d.Sandbox != "" && (d.Environment != "" || d.Task.Repo != ""):
+	case d.Sandbox != "" && (d.Environment != "" || d.Repo != ""):
 		return cmdline.Usage("--in excludes --environment and --repo: a box that is shared has its own")
-	case d.Task.Branch != "" && d.Task.Repo == "":
+	case d.Branch != "" && d.Repo == "":
 		return cmdline.Usage("--branch needs --repo")
 	}
 	if d.Harness == "" && c.String("agent") == "" {
@@ -109,7 +108,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 }
 
 // findNamed finds the environment and the bot that the flags name.
-func findNamed(c *cli.Context, s control.Scope, d *control.Delegation) error {
+func findNamed(c *cli.Context, s control.Scope, d *rows.Task) error {
 	if typed := c.String("agent"); typed != "" {
 		a, err := findAgent(c, s, typed)
 		if err != nil {
@@ -122,7 +121,7 @@ func findNamed(c *cli.Context, s control.Scope, d *control.Delegation) error {
 	}
 	t, err := s.Thread(c.Context, d.Parent)
 	if err != nil {
-		return present(err) // the task names the thread that is not there
+		return rows.Present(err) // the task names the thread that is not there
 	}
 	e, err := findEnvironment(c, s, t.House, d.Environment)
 	d.Environment = e.ID

@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
@@ -53,14 +54,18 @@ func (p *program) envCommand() *cli.Command {
 
 // environmentRow is an environment as JSON.
 type environmentRow struct {
-	ID         string            `json:"id"`
-	House      string            `json:"house"`
-	Name       string            `json:"name"`
-	Runtime    string            `json:"runtime"`
-	Config     json.RawMessage   `json:"config,omitempty"` // not in a list
-	Bindings   []control.Binding `json:"secretBindings"`
-	CreatedAt  time.Time         `json:"createdAt"`
-	ArchivedAt *time.Time        `json:"archivedAt,omitempty"`
+	ID         string          `json:"id"`
+	House      string          `json:"house"`
+	Name       string          `json:"name"`
+	Runtime    string          `json:"runtime"`
+	Config     json.RawMessage `json:"config,omitempty"` // not in a list
+	Bindings   []rows.Binding  `json:"secretBindings"`
+	CreatedAt  time.Time       `json:"createdAt"`
+	ArchivedAt *time.Time      `json:"archivedAt,omitempty"`
+}
+
+func environmentRowOf(e rows.Environment) environmentRow {
+	return environmentRow{e.ID, e.House, e.Name, e.Runtime, e.Config, e.Bindings, e.CreatedAt, e.ArchivedAt}
 }
 
 // secrets returns the names of the secrets as --secret has them.
@@ -75,18 +80,16 @@ func (e environmentRow) secrets() string {
 	return strings.Join(names, " ")
 }
 
-func (p *program) createEnvironment(c *cli.Context, s control.Scope, h control.House) error {
-	r := control.Recipe{Name: c.Args().First(), Runtime: c.String("runtime")}
+func (p *program) createEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
+	r := rows.Recipe{Name: c.Args().First(), Runtime: c.String("runtime"), Config: json.RawMessage("{}")}
 	if r.Runtime != "local" && r.Runtime != "daytona" {
 		return cmdline.Usage("--runtime %q: want local or daytona", r.Runtime)
 	}
 	for _, name := range c.StringSlice("secret") {
 		name, optional := strings.CutSuffix(name, "?")
-		r.Bindings = append(r.Bindings, control.Binding{Name: name, Required: !optional})
+		r.Bindings = append(r.Bindings, rows.Binding{Name: name, Required: !optional})
 	}
-	if err := checkRecipe(&rows.Recipe{
-		Name: r.Name, Runtime: r.Runtime, Config: json.RawMessage("{}"), Bindings: bindingsOf(r.Bindings),
-	}); err != nil {
+	if err := recipe.Check(&r); err != nil {
 		return cmdline.Usage("%w", err)
 	}
 	all, err := s.Environments(c.Context, h.ID)
@@ -96,7 +99,7 @@ func (p *program) createEnvironment(c *cli.Context, s control.Scope, h control.H
 	for _, e := range all {
 		if e.Name == r.Name && e.ArchivedAt == nil {
 			return fmt.Errorf("the name %s: %w by the environment %s: archive that, or choose another name",
-				r.Name, control.ErrTaken, e.ID)
+				r.Name, rows.ErrTaken, e.ID)
 		}
 	}
 	e, err := s.CreateEnvironment(c.Context, h.ID, r)
@@ -106,17 +109,17 @@ func (p *program) createEnvironment(c *cli.Context, s control.Scope, h control.H
 	return err
 }
 
-func (p *program) listEnvironments(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) listEnvironments(c *cli.Context, s control.Scope, h rows.House) error {
 	all, err := s.Environments(c.Context, h.ID)
 	if err != nil {
 		return err
 	}
-	rows := make([]environmentRow, 0, len(all))
+	found := make([]environmentRow, 0, len(all))
 	for _, e := range all {
-		rows = append(rows, environmentRow(e))
+		found = append(found, environmentRowOf(e))
 	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "RUNTIME", "STATE", "SECRETS"}}
-	return printGrid(p, c, g, rows, func(e environmentRow) []string {
+	return printGrid(p, c, g, found, func(e environmentRow) []string {
 		state := archived(e.ArchivedAt)
 		if e.ID == h.DefaultEnvironment {
 			state = "default"
@@ -125,7 +128,7 @@ func (p *program) listEnvironments(c *cli.Context, s control.Scope, h control.Ho
 	})
 }
 
-func (p *program) showEnvironment(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
 	found, err := findEnvironment(c, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
@@ -133,7 +136,7 @@ func (p *program) showEnvironment(c *cli.Context, s control.Scope, h control.Hou
 	if found, err = s.Environment(c.Context, found.ID); err != nil { // a list has no config
 		return err
 	}
-	e := environmentRow(found)
+	e := environmentRowOf(found)
 	if c.Bool("json") {
 		return printGrid(p, c, listing.Grid{}, []environmentRow{e}, nil)
 	}
@@ -154,14 +157,14 @@ func (p *program) defaultEnvironmentCommand() *cli.Command {
 	set := houseCommand(cli.Command{
 		Name: "default", ArgsUsage: "ENVIRONMENT",
 		Usage: "make an environment that of the house's threads without one",
-	}, func(c *cli.Context, s control.Scope, h control.House) error {
+	}, func(c *cli.Context, s control.Scope, h rows.House) error {
 		e, err := findEnvironment(c, s, h.ID, c.Args().First())
 		if err != nil {
 			return err
 		}
 		return s.SetDefaultEnvironment(c.Context, h.ID, e.ID)
 	})
-	unset := houseCommand(cli.Command{}, func(c *cli.Context, s control.Scope, h control.House) error {
+	unset := houseCommand(cli.Command{}, func(c *cli.Context, s control.Scope, h rows.House) error {
 		return s.SetDefaultEnvironment(c.Context, h.ID, "")
 	})
 	set.Flags = append(set.Flags, &cli.BoolFlag{Name: "none", Usage: "leave the house without a default environment"})
@@ -175,7 +178,7 @@ func (p *program) defaultEnvironmentCommand() *cli.Command {
 	return set
 }
 
-func (p *program) archiveEnvironment(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) archiveEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
 	e, err := findEnvironment(c, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
@@ -183,7 +186,7 @@ func (p *program) archiveEnvironment(c *cli.Context, s control.Scope, h control.
 	return s.ArchiveEnvironment(c.Context, e.ID)
 }
 
-func (p *program) removeEnvironment(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) removeEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
 	e, err := findEnvironment(c, s, h.ID, c.Args().First())
 	if err != nil {
 		return err

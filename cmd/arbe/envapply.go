@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/recipe"
 )
 
@@ -54,7 +53,7 @@ func (p *program) applyEnvironment(c *cli.Context) error {
 	if c.Bool("check") {
 		return nil
 	}
-	row, err := rowOf(r)
+	row, err := r.Row()
 	if err != nil {
 		return err
 	}
@@ -72,16 +71,6 @@ func (p *program) applyEnvironment(c *cli.Context) error {
 		fmt.Fprintf(p.stdout, "%s\t%s\t%s\n", did, e.ID, e.Name)
 	}
 	return databaseExit(err)
-}
-
-// rowOf returns a recipe as the row of an environment has it.
-func rowOf(r recipe.Recipe) (control.Recipe, error) {
-	config, err := r.Config()
-	row := control.Recipe{Name: r.Name, Runtime: r.Runtime, Config: config, Bindings: []control.Binding{}}
-	for _, s := range r.Secrets {
-		row.Bindings = append(row.Bindings, control.Binding(s))
-	}
-	return row, err
 }
 
 // readRecipe reads the environment in a file, or on stdin for "-", with one of the package's parsers.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -29,11 +29,11 @@ func (h host) rowOfExec(c *cli.Context, id, environment string) (*launchRow, err
 	}
 	r := &launchRow{db: db}
 	r.thread, err = db.Host().Thread(c.Context, id)
-	if errors.Is(err, control.ErrAbsent) {
+	if errors.Is(err, rows.ErrAbsent) {
 		return nil, nil
 	}
 	if err == nil && environment != "" {
-		var e control.Environment
+		var e rows.Environment
 		e, err = findEnvironment(c, db.Host(), r.thread.House, environment)
 		r.asked.environment = e.ID
 	}

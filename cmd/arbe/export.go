@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -104,7 +105,7 @@ func exportHTML(ctx context.Context, client *thread.Client, w io.Writer) (string
 	if err != nil {
 		return "", reachThread(client, err)
 	}
-	x, err := page.NewExport(w, s.Summary, s.now)
+	x, err := page.NewExport(w, s.Summary, session.Harnesses(), s.now)
 	if err != nil {
 		return "", err
 	}

@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -86,7 +87,7 @@ func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
 		Client: h.client, Providers: h.providers, Host: h.work(),
 		OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
-		NotifyAfter: c.Duration("notify-after"),
+		NotifyAfter: c.Duration("notify-after"), Harnesses: session.Harnesses(),
 	}
 	if rows, is := h.rows(); is {
 		r.Rows = rows

@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func (p *program) houseCommand() *cli.Command {
@@ -58,8 +59,8 @@ func (p *program) createHouse(c *cli.Context, s control.Scope) error {
 	if err != nil {
 		return err
 	}
-	if owner.Kind == control.KindBot {
-		return fmt.Errorf("--owner %s: %w: it is a bot, and bots are members", owner.Name, control.ErrInvalid)
+	if owner.Kind == rows.KindBot {
+		return fmt.Errorf("--owner %s: %w: it is a bot, and bots are members", owner.Name, rows.ErrInvalid)
 	}
 	h, err := s.CreateHouse(c.Context, c.Args().First(), owner.ID)
 	if err == nil {
@@ -76,12 +77,12 @@ func (p *program) listHouses(c *cli.Context, s control.Scope) error {
 	if len(all) == 0 {
 		fmt.Fprintln(p.stderr, "no houses yet: arbe house create NAME --owner AGENT makes one")
 	}
-	rows := make([]houseRow, 0, len(all))
+	found := make([]houseRow, 0, len(all))
 	for _, h := range all {
-		rows = append(rows, houseRow(h))
+		found = append(found, houseRow(h))
 	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "DEFAULT ENVIRONMENT", "CREATED"}}
-	return printGrid(p, c, g, rows, func(h houseRow) []string {
+	return printGrid(p, c, g, found, func(h houseRow) []string {
 		return []string{h.Name, h.ID, h.DefaultEnvironment, day(h.CreatedAt)}
 	})
 }
@@ -121,8 +122,8 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		Members: n.Members, Environments: n.Environments, Secrets: n.Secrets, Boxes: n.Sandboxes,
 	}
 	for _, m := range members {
-		if m.ArchivedAt == nil && m.Role == control.RoleOwner {
-			sum.Owners = append(sum.Owners, m.Agent.String())
+		if m.ArchivedAt == nil && m.Role == rows.RoleOwner {
+			sum.Owners = append(sum.Owners, m.Agent)
 		}
 	}
 	if c.Bool("json") {
@@ -130,7 +131,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 	}
 	var owners []string
 	for _, a := range agents {
-		if slices.Contains(sum.Owners, a.ID.String()) {
+		if slices.Contains(sum.Owners, a.ID) {
 			owners = append(owners, a.Name)
 		}
 	}
@@ -169,13 +170,13 @@ func (p *program) removeHouse(c *cli.Context, s control.Scope) error {
 		return err
 	}
 	if !c.Bool("force") {
-		threads, err := s.Threads(c.Context, control.Query{House: h.ID, Limit: 1})
+		threads, err := s.Threads(c.Context, rows.Query{House: h.ID, Limit: 1})
 		if err != nil {
 			return err
 		}
 		if len(threads) > 0 {
 			return fmt.Errorf("house %s: %w: it has threads, whose rows would be deleted, too; use --force",
-				h.Name, control.ErrInUse)
+				h.Name, rows.ErrInUse)
 		}
 	}
 	return s.DeleteHouse(c.Context, h.ID)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
@@ -13,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -79,7 +79,7 @@ func noRows(box sandbox.Ref) error {
 // launchRow is the row of a launch's thread, and what it means for the launch.
 type launchRow struct {
 	db          *control.DB
-	thread      control.Thread
+	thread      rows.Thread
 	environment string // of the box; its secrets are the agent's
 	provider    string // of the box
 
@@ -130,7 +130,7 @@ func (r *launchRow) ask(c *cli.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		r.asked.agent = a.ID.String()
+		r.asked.agent = a.ID
 	}
 	typed := c.String("environment")
 	if typed == "" {
@@ -139,20 +139,20 @@ func (r *launchRow) ask(c *cli.Context, id string) error {
 	house := r.asked.house
 	if house == "" {
 		t, err := s.Thread(c.Context, id)
-		if present(err) != nil {
+		if rows.Present(err) != nil {
 			return err
 		}
 		house = t.House
 	}
 	e, err := s.Environment(c.Context, typed) // also one of another house, which fits refuses
-	if house != "" && (r.asked.house != "" || errors.Is(err, control.ErrAbsent)) {
+	if house != "" && (r.asked.house != "" || errors.Is(err, rows.ErrAbsent)) {
 		e, err = findEnvironment(c, s, house, typed)
 	}
 	switch {
 	case err != nil:
 		return err
 	case e.ArchivedAt != nil:
-		return fmt.Errorf("the environment %s: %w", typed, control.ErrArchived)
+		return fmt.Errorf("the environment %s: %w", typed, rows.ErrArchived)
 	}
 	r.asked.house, r.asked.environment = e.House, e.ID
 	return nil
@@ -165,10 +165,10 @@ func (r *launchRow) find(ctx context.Context, t *launch.Task) (is bool, err erro
 	switch {
 	case err == nil:
 		return true, r.fits(ctx, house, t.Harness, r.asked.agent)
-	case !errors.Is(err, control.ErrAbsent) || house == "":
-		return false, present(err)
+	case !errors.Is(err, rows.ErrAbsent) || house == "":
+		return false, rows.Present(err)
 	}
-	n := control.NewThread{ID: t.Thread, House: house, Environment: r.asked.environment}
+	n := rows.NewThread{ID: t.Thread, House: house, Environment: r.asked.environment}
 	if n.Agent, err = r.driver(ctx, house, t.Harness, r.asked.agent); err != nil {
 		return false, err
 	}
@@ -176,12 +176,12 @@ func (r *launchRow) find(ctx context.Context, t *launch.Task) (is bool, err erro
 		parent, err := host.Thread(ctx, t.Parent.ThreadID)
 		if err == nil && parent.House == house {
 			n.Parent = parent.ID
-		} else if present(err) != nil {
+		} else if rows.Present(err) != nil {
 			return false, err
 		}
 	}
 	r.thread, err = host.CreateThread(ctx, n)
-	if errors.Is(err, control.ErrTaken) { // another launch made it
+	if errors.Is(err, rows.ErrTaken) { // another launch made it
 		if r.thread, err = host.Thread(ctx, t.Thread); err == nil {
 			err = r.fits(ctx, house, t.Harness, r.asked.agent)
 		}
@@ -189,25 +189,17 @@ func (r *launchRow) find(ctx context.Context, t *launch.Task) (is bool, err erro
 	return err == nil, err
 }
 
-// present drops the error that there is no such row.
-func present(err error) error {
-	if errors.Is(err, control.ErrAbsent) {
-		return nil
-	}
-	return err
-}
-
 // fits returns an error where a thread's row is of another house, a chat, or driven by another bot than is asked for.
 func (r *launchRow) fits(ctx context.Context, house, harness, agent string) error {
 	switch {
 	case house != "" && r.thread.House != house:
 		return fmt.Errorf("the thread is of the house %s", r.thread.House)
-	case r.thread.Agent == nil:
+	case r.thread.Agent == "":
 		return errors.New("the thread is a chat: no bot drives it")
-	case agent != "" && agent != r.thread.Agent.String():
+	case agent != "" && agent != r.thread.Agent:
 		return fmt.Errorf("the thread is driven by %s", r.thread.Agent)
 	}
-	bot, err := r.db.Host().Agent(ctx, *r.thread.Agent)
+	bot, err := r.db.Host().Agent(ctx, r.thread.Agent)
 	if err == nil && bot.Runtime != harness {
 		return fmt.Errorf("the thread is driven by the bot %s: use --harness %s", bot.ID, bot.Runtime)
 	}
@@ -215,20 +207,20 @@ func (r *launchRow) fits(ctx context.Context, house, harness, agent string) erro
 }
 
 // driver returns the house's bot that drives a new thread: the named one, or the oldest of the harness.
-func (r *launchRow) driver(ctx context.Context, house, harness, named string) (uuid.UUID, error) {
+func (r *launchRow) driver(ctx context.Context, house, harness, named string) (string, error) {
 	bots, err := r.db.Host().Drivers(ctx, house, harness)
 	if err != nil {
-		return uuid.Nil, err
+		return "", err
 	}
 	for _, b := range bots {
-		if named == "" || b.ID.String() == named {
+		if named == "" || b.ID == named {
 			return b.ID, nil
 		}
 	}
 	if named != "" {
-		return uuid.Nil, fmt.Errorf("%s is no bot of the house %s that runs %s", named, house, harness)
+		return "", fmt.Errorf("%s is no bot of the house %s that runs %s", named, house, harness)
 	}
-	return uuid.Nil, fmt.Errorf("the house %s has no bot that runs %s: add one", house, harness)
+	return "", fmt.Errorf("the house %s has no bot that runs %s: add one", house, harness)
 }
 
 // box finds the environment and the provider of the thread's box.
@@ -237,12 +229,12 @@ func (r *launchRow) box(c *cli.Context) error {
 	if r.thread.Sandbox != "" {
 		b, err := host.Sandbox(ctx, r.thread.Sandbox)
 		switch {
-		case err == nil && b.Status != control.SandboxDead:
+		case err == nil && b.Status != rows.BoxDead:
 			r.environment, r.provider = b.Environment, b.Provider
 			return r.fitsProvider(c)
 		case err == nil:
 			r.environment = b.Environment
-		case present(err) != nil:
+		case rows.Present(err) != nil:
 			return err
 		}
 	}
@@ -260,14 +252,14 @@ func (r *launchRow) box(c *cli.Context) error {
 		r.environment = house.DefaultEnvironment
 	}
 	if r.environment == "" {
-		return fmt.Errorf("%w: use --environment", control.ErrNoRecipe)
+		return fmt.Errorf("%w: use --environment", rows.ErrNoRecipe)
 	}
 	e, err := host.Environment(ctx, r.environment)
 	switch {
 	case err != nil:
 		return err
 	case e.ArchivedAt != nil:
-		return fmt.Errorf("the environment %s: %w", e.ID, control.ErrArchived)
+		return fmt.Errorf("the environment %s: %w", e.ID, rows.ErrArchived)
 	}
 	r.provider = e.Runtime
 	return r.fitsProvider(c)
@@ -282,6 +274,6 @@ func (r *launchRow) fitsProvider(c *cli.Context) error {
 
 // resolver returns what resolves the boxes of threads with rows.
 func (h host) resolver(p provider, client func(id string) *thread.Client, progress func(string)) *resolve.Resolver {
-	rows, _ := h.rows()
-	return &resolve.Resolver{Rows: rows, Provider: p, Client: client, Progress: progress}
+	boxes, _ := h.rows()
+	return &resolve.Resolver{Rows: boxes, Provider: p, Client: client, Progress: progress}
 }

@@ -13,6 +13,8 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -40,7 +42,7 @@ func (p *program) listHouse(c *cli.Context, l thread.List, f thread.Filter, out 
 		return err
 	}
 	defer db.Close()
-	q := control.Query{
+	q := rows.Query{
 		Statuses: f.Statuses, Tags: c.StringSlice("tag"), Pinned: c.Bool("pinned"), Limit: thread.ListLimit,
 	}
 	if name := c.String("house"); name != "" {
@@ -61,7 +63,7 @@ func (p *program) listHouse(c *cli.Context, l thread.List, f thread.Filter, out 
 
 // rowPages returns the pages of a query that a filter lets through, each thread with its summary.
 func rowPages(
-	ctx context.Context, s control.Scope, q control.Query, l thread.List, f thread.Filter,
+	ctx context.Context, s control.Scope, q rows.Query, l thread.List, f thread.Filter,
 ) iter.Seq2[thread.ListPage, error] {
 	return func(yield func(thread.ListPage, error) bool) {
 		for {
@@ -82,8 +84,8 @@ func rowPages(
 				}
 			}
 			if len(all) == q.Limit {
-				q.After = all[len(all)-1].ID
-				page.Cursor = q.After
+				q.After = all[len(all)-1].Mark()
+				page.Cursor = q.After.ID
 			}
 			if !yield(page, nil) || page.Cursor == "" {
 				return
@@ -103,7 +105,7 @@ func covered(v thread.Summary, f thread.Filter) bool {
 const requests = 8
 
 // summaries returns the summaries of rows. One whose log has no entry is idle.
-func summaries(ctx context.Context, l thread.List, all []control.Thread) ([]thread.Summary, error) {
+func summaries(ctx context.Context, l thread.List, all []rows.Thread) ([]thread.Summary, error) {
 	found := make([]thread.Summary, len(all))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(requests)
@@ -113,23 +115,10 @@ func summaries(ctx context.Context, l thread.List, all []control.Thread) ([]thre
 			if thread.NoThread(err) {
 				v, err = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: thread.Stamp(t.CreatedAt)}, nil
 			}
-			v.Row = listedRow(t)
+			v.Row = houses.RowOf(t)
 			found[i] = v
 			return err
 		})
 	}
 	return found, g.Wait()
-}
-
-// listedRow returns the row of a thread as lists have it.
-func listedRow(t control.Thread) *thread.Row {
-	r := &thread.Row{
-		House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.PinnedAt != nil,
-		Closed: t.Status == control.ThreadClosed, ParentThread: t.Parent, SandboxID: t.Sandbox,
-		Environment: t.Environment, CreatedAt: thread.Stamp(t.CreatedAt),
-	}
-	if t.Agent != nil {
-		r.Agent = t.Agent.String()
-	}
-	return r
 }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 func (p *program) memberCommand() *cli.Command {
@@ -20,7 +20,7 @@ func (p *program) memberCommand() *cli.Command {
 			houseCommand(cli.Command{
 				Name: "add", ArgsUsage: "AGENT", Usage: "make an agent a member, also one that has left",
 				Flags: []cli.Flag{&cli.StringFlag{
-					Name: "role", Value: control.RoleMember, Usage: "`ROLE` of the agent: owner or member",
+					Name: "role", Value: rows.RoleMember, Usage: "`ROLE` of the agent: owner or member",
 				}},
 			}, p.addMember),
 			houseCommand(cli.Command{
@@ -42,7 +42,7 @@ func (p *program) memberCommand() *cli.Command {
 
 // memberRow is a member as JSON.
 type memberRow struct {
-	Agent      uuid.UUID  `json:"agent"`
+	Agent      string     `json:"agent"`
 	Name       string     `json:"name"`
 	Kind       string     `json:"kind"`
 	Runtime    string     `json:"runtime,omitempty"`
@@ -53,13 +53,13 @@ type memberRow struct {
 
 // checkRole returns a usage error for a role that there is not.
 func checkRole(role string) error {
-	if role != control.RoleOwner && role != control.RoleMember {
+	if role != rows.RoleOwner && role != rows.RoleMember {
 		return cmdline.Usage("role %q: want owner or member", role)
 	}
 	return nil
 }
 
-func (p *program) addMember(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) addMember(c *cli.Context, s control.Scope, h rows.House) error {
 	if err := checkRole(c.String("role")); err != nil {
 		return err
 	}
@@ -68,18 +68,18 @@ func (p *program) addMember(c *cli.Context, s control.Scope, h control.House) er
 		return err
 	}
 	_, err = s.AddMember(c.Context, h.ID, a.ID, c.String("role"))
-	if errors.Is(err, control.ErrTaken) {
+	if errors.Is(err, rows.ErrTaken) {
 		err = fmt.Errorf("%w: the agent is a member; arbe member role changes the role", err)
 	}
 	return err
 }
 
-func (p *program) listMembers(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) listMembers(c *cli.Context, s control.Scope, h rows.House) error {
 	agents, err := s.Agents(c.Context)
 	if err != nil {
 		return err
 	}
-	of := map[uuid.UUID]control.Agent{}
+	of := map[string]rows.Agent{}
 	for _, a := range agents {
 		of[a.ID] = a
 	}
@@ -87,14 +87,14 @@ func (p *program) listMembers(c *cli.Context, s control.Scope, h control.House) 
 	if err != nil {
 		return err
 	}
-	rows := make([]memberRow, 0, len(members))
+	found := make([]memberRow, 0, len(members))
 	for _, m := range members {
 		a := of[m.Agent]
-		rows = append(rows, memberRow{m.Agent, a.Name, a.Kind, a.Runtime, m.Role, m.JoinedAt, m.ArchivedAt})
+		found = append(found, memberRow{m.Agent, a.Name, a.Kind, a.Runtime, m.Role, m.JoinedAt, m.ArchivedAt})
 	}
 	g := listing.Grid{Head: []string{"NAME", "ROLE", "KIND", "RUNTIME", "JOINED", "STATE", "ID"}}
-	return printGrid(p, c, g, rows, func(m memberRow) []string {
-		return []string{m.Name, m.Role, m.Kind, m.Runtime, day(m.JoinedAt), archived(m.ArchivedAt), m.Agent.String()}
+	return printGrid(p, c, g, found, func(m memberRow) []string {
+		return []string{m.Name, m.Role, m.Kind, m.Runtime, day(m.JoinedAt), archived(m.ArchivedAt), m.Agent}
 	})
 }
 
@@ -106,7 +106,7 @@ func archived(at *time.Time) string {
 	return "in use"
 }
 
-func (p *program) setRole(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) setRole(c *cli.Context, s control.Scope, h rows.House) error {
 	role := c.Args().Get(1)
 	if err := checkRole(role); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (p *program) setRole(c *cli.Context, s control.Scope, h control.House) erro
 	return s.SetRole(c.Context, h.ID, a.ID, role)
 }
 
-func (p *program) archiveMember(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) archiveMember(c *cli.Context, s control.Scope, h rows.House) error {
 	a, err := findAgent(c, s, c.Args().First())
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (p *program) archiveMember(c *cli.Context, s control.Scope, h control.House
 	return s.ArchiveMember(c.Context, h.ID, a.ID)
 }
 
-func (p *program) removeMember(c *cli.Context, s control.Scope, h control.House) error {
+func (p *program) removeMember(c *cli.Context, s control.Scope, h rows.House) error {
 	a, err := findAgent(c, s, c.Args().First())
 	if err != nil {
 		return err

@@ -21,11 +21,10 @@ import (
 	"arbe.0sk.ar/runner/host/delegate"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -114,6 +113,9 @@ func (p *program) provisionAction(c *cli.Context) error {
 	return l.provisioner().Run(c.Context)
 }
 
+// reopenEvery is the time between two attempts to reach the thread server, or the database.
+const reopenEvery = 5 * time.Second
+
 // awaitLog waits until the thread server answers: a provisioner works for long, and has to know whether the database is
 // of the server's log. One pass does not wait.
 func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
@@ -134,9 +136,9 @@ func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
 
 // provisioning returns a loop that launches tasks beside a server.
 func (p *program) provisioning(
-	c *cli.Context, d daemon.Data, cfg daemon.Config,
-) func(context.Context, daemon.Serving) error {
-	return func(ctx context.Context, s daemon.Serving) error {
+	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving,
+) func(context.Context) error {
+	return func(ctx context.Context) error {
 		h, _ := p.beside(c, d, cfg, s)
 		db, err := h.database(ctx)
 		for ; err != nil; db, err = h.database(ctx) {
@@ -173,7 +175,7 @@ func (l *launches) provisioner() delegate.Provisioner {
 }
 
 // Announce is delegate.Host's. An id that is taken by another entry stays so: its writer may write the parent.
-func (l *launches) Announce(ctx context.Context, o delegate.Order) error {
+func (l *launches) Announce(ctx context.Context, o rows.Task) error {
 	client, err := l.host.client(o.Parent)
 	if err != nil {
 		return err
@@ -188,7 +190,7 @@ func (l *launches) Announce(ctx context.Context, o delegate.Order) error {
 }
 
 // announce posts a task on its parent's thread.
-func announce(ctx context.Context, client *thread.Client, o delegate.Order) error {
+func announce(ctx context.Context, client *thread.Client, o rows.Task) error {
 	_, err := client.Append(ctx, []thread.Entry{{
 		ID: thread.SpawnID(o.Thread), TS: thread.Stamp(time.Now()), AuthorID: o.Author,
 		Payload: thread.Marshal(thread.AgentSpawn{
@@ -199,7 +201,7 @@ func announce(ctx context.Context, client *thread.Client, o delegate.Order) erro
 }
 
 // Launch is delegate.Host's.
-func (l *launches) Launch(ctx context.Context, o delegate.Order) error {
+func (l *launches) Launch(ctx context.Context, o rows.Task) error {
 	launcher, task, err := l.prepare(ctx, o)
 	if err != nil {
 		if l.Temporary(err) {
@@ -229,7 +231,7 @@ func waits(err error) error {
 }
 
 // Refuse is delegate.Host's.
-func (l *launches) Refuse(ctx context.Context, o delegate.Order, cause error) error {
+func (l *launches) Refuse(ctx context.Context, o rows.Task, cause error) error {
 	client, err := l.host.client(o.Thread)
 	if err != nil {
 		return err
@@ -248,15 +250,15 @@ func (l *launches) Temporary(err error) bool {
 		}
 		return true
 	}
-	var claimed *resolve.ClaimedError
+	var claimed *rows.ClaimedError
 	var doubt *reap.DoubtError
-	return isAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) || errors.As(err, &doubt) ||
+	return rows.IsAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) || errors.As(err, &doubt) ||
 		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // task returns the task of an order without what its box needs.
-func (l *launches) task(o delegate.Order) launch.Task {
+func (l *launches) task(o rows.Task) launch.Task {
 	t := launch.Task{
 		Thread: o.Thread, Run: o.Run(), Queued: true, Author: o.Author, Driver: o.Agent, Prompt: o.Prompt,
 		Harness: o.Harness, Model: o.Model, Live: o.Live, Env: l.env, Files: l.files,
@@ -278,7 +280,7 @@ func (l *launches) task(o delegate.Order) launch.Task {
 var errLocal = errors.New("this host launches no tasks of members in local boxes: start it with --local-boxes")
 
 // prepare returns the task of an order, and what launches it.
-func (l *launches) prepare(ctx context.Context, o delegate.Order) (*launch.Launcher, launch.Task, error) {
+func (l *launches) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, launch.Task, error) {
 	t := l.task(o)
 	fail := func(err error) (*launch.Launcher, launch.Task, error) { return nil, t, err }
 	spec, err := catalog.Lookup(o.Harness)
@@ -330,85 +332,24 @@ func (l *launches) prepare(ctx context.Context, o delegate.Order) (*launch.Launc
 }
 
 // delegating returns what makes the rows of members' tasks.
-func (r *lateRows) delegating(localBoxes bool) func(context.Context, houses.Task) (houses.Delegated, error) {
-	return func(ctx context.Context, t houses.Task) (made houses.Delegated, err error) {
-		s, err := r.scope(ctx, t.Member)
-		if err != nil {
-			return made, taskError(err)
+func delegating(r rows.Tasks) func(context.Context, rows.Task) (rows.Task, bool, error) {
+	return func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error) {
+		if t.Agent == "" {
+			t.Harness = cmp.Or(t.Harness, "pi")
 		}
-		d := control.Delegation{
-			ID: t.Thread, Parent: t.Parent, Harness: t.Harness, Environment: t.Environment, Sandbox: t.Sandbox,
-			NoLocal: !localBoxes,
-			Task: control.Task{
-				Prompt: t.Prompt, Author: t.Member, Model: t.Model, Live: t.Live, Repo: t.Repo, Branch: t.Branch,
-			},
+		if err := checkHarness(&t); err != nil {
+			return made, false, &rows.Refusal{Kind: rows.ErrInvalid, Text: err.Error()}
 		}
-		if err := driver(&d, t.Agent); err != nil {
-			return made, &houses.TaskError{Status: http.StatusBadRequest, Code: "task", Message: err.Error()}
-		}
-		o, fresh, err := s.Delegate(ctx, d)
-		if err != nil {
-			return made, taskError(err)
-		}
-		return houses.Delegated{Thread: o.Thread, Agent: o.Agent, Fresh: fresh}, nil
+		return r.Delegate(ctx, t.Author, t)
 	}
-}
-
-// driver sets the agent of a delegation: the bot with an id, or one of the harness, which is pi if none is named.
-func driver(d *control.Delegation, agent string) (err error) {
-	if agent != "" {
-		if d.Agent, err = uuid.Parse(agent); err != nil {
-			return fmt.Errorf("agent %q: want the id of a bot, a UUID", agent)
-		}
-	} else {
-		d.Harness = cmp.Or(d.Harness, "pi")
-	}
-	return checkHarness(d)
 }
 
 // checkHarness makes the harness of a task, where it has one, that of the catalog.
-func checkHarness(d *control.Delegation) error {
-	if d.Harness == "" {
+func checkHarness(t *rows.Task) error {
+	if t.Harness == "" {
 		return nil
 	}
-	spec, err := catalog.Lookup(d.Harness)
-	d.Harness = spec.Name
-	return err
-}
-
-// taskErrors are the answers to tasks that the rows do not allow.
-var taskErrors = []struct {
-	of     error
-	status int
-	code   string
-}{
-	{control.ErrLocal, http.StatusForbidden, "local_boxes"},
-	{control.ErrForbidden, http.StatusBadRequest, "task"},
-	{control.ErrTaken, http.StatusConflict, "exists"},
-	{control.ErrClosed, http.StatusConflict, "closed"},
-	{control.ErrNoBot, http.StatusBadRequest, "task"},
-	{control.ErrNoSandbox, http.StatusBadRequest, "task"},
-	{control.ErrNoRecipe, http.StatusBadRequest, "task"},
-	{control.ErrDeadBox, http.StatusBadRequest, "task"},
-	{control.ErrArchived, http.StatusBadRequest, "task"},
-	{control.ErrReference, http.StatusBadRequest, "task"},
-	{control.ErrInvalid, http.StatusBadRequest, "task"},
-	{control.ErrAbsent, http.StatusBadRequest, "task"},
-}
-
-// taskError makes an error of the database the answer to a task.
-func taskError(err error) error {
-	if isAway(err) || errors.Is(err, control.ErrOtherLog) {
-		return fmt.Errorf("%w: %w", member.ErrRows, ofRows(err))
-	}
-	for _, e := range taskErrors {
-		if !errors.Is(err, e.of) {
-			continue
-		}
-		if cause := errors.Unwrap(err); cause != nil {
-			err = cause // without the name of the transaction
-		}
-		return &houses.TaskError{Status: e.status, Code: e.code, Message: err.Error()}
-	}
+	spec, err := catalog.Lookup(t.Harness)
+	t.Harness = spec.Name
 	return err
 }

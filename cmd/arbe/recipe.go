@@ -14,10 +14,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/recipe"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -67,7 +67,7 @@ func (r *launchRow) follow(ctx context.Context, t *launch.Task) error {
 	if err != nil {
 		return databaseExit(err)
 	}
-	stored, err := storedRecipe(e)
+	stored, err := recipe.Stored(e.Recipe)
 	if err != nil {
 		return &cmdline.Exit{Status: exitData, Cause: fmt.Errorf("environment %s: %w", e.ID, err)}
 	}
@@ -81,15 +81,6 @@ func followRecipe(t *launch.Task, r recipe.Recipe) {
 	for i := range t.Make.Repositories {
 		t.Make.Repositories[i].GitHub = os.Getenv("GITHUB_SERVER_URL")
 	}
-}
-
-// storedRecipe returns the recipe in an environment's row.
-func storedRecipe(e control.Environment) (recipe.Recipe, error) {
-	var secrets []recipe.Secret
-	for _, b := range e.Bindings {
-		secrets = append(secrets, recipe.Secret(b))
-	}
-	return recipe.Stored(e.Name, e.Runtime, e.Config, secrets)
 }
 
 // followFile makes a task's box by an environment in a file of this host, of which dir is the folder. Its secrets are
@@ -148,7 +139,7 @@ func hostPath(dir, path string) string {
 
 // ownSecrets returns the secrets that are variables of this process's environment. It is an error if a required one is
 // missing.
-func ownSecrets(secrets []recipe.Secret) (map[string]string, error) {
+func ownSecrets(secrets []rows.Binding) (map[string]string, error) {
 	values := map[string]string{}
 	var missing []string
 	for _, s := range secrets {
@@ -161,7 +152,7 @@ func ownSecrets(secrets []recipe.Secret) (map[string]string, error) {
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("%w: %s: set the variable here", control.ErrMissing, strings.Join(missing, ", "))
+		return nil, fmt.Errorf("%w: %s: set the variable here", rows.ErrMissing, strings.Join(missing, ", "))
 	}
 	return values, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/server"
@@ -195,8 +196,8 @@ func (p *program) beside(
 	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving,
 ) (host, *reconcile.Reconciler) {
 	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
-	if rows, is := cfg.Rows.(*lateRows); is {
-		h.database = rows.open
+	if rows, is := cfg.Rows.(*control.Store); is {
+		h.database = rows.Open
 	}
 	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: s.HTTP})
 	r := h.reconciler(c)
@@ -232,9 +233,9 @@ func (p *program) settling(
 
 // reconciling returns a loop that settles the server's own threads.
 func (p *program) reconciling(
-	c *cli.Context, d daemon.Data, cfg daemon.Config,
-) func(context.Context, daemon.Serving) error {
-	return func(ctx context.Context, s daemon.Serving) error {
+	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving,
+) func(context.Context) error {
+	return func(ctx context.Context) error {
 		h, r := p.beside(c, d, cfg, s)
 		return r.Loop(
 			ctx,

@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // houseFlag returns the flag of the house that a command is about.
@@ -45,7 +46,7 @@ func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) erro
 }
 
 // houseCommand is rowsCommand for the rows of one house, that of --house.
-func houseCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope, h control.House) error) *cli.Command {
+func houseCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope, h rows.House) error) *cli.Command {
 	cmd.Flags = append([]cli.Flag{houseFlag()}, cmd.Flags...)
 	full := rowsCommand(cmd, func(c *cli.Context, s control.Scope) error {
 		h, err := findHouse(c, s, c.String("house"))
@@ -117,32 +118,32 @@ func absent(noun, typed string) error {
 }
 
 // findHouse returns the house that a person means.
-func findHouse(c *cli.Context, s control.Scope, typed string) (control.House, error) {
+func findHouse(c *cli.Context, s control.Scope, typed string) (rows.House, error) {
 	all, err := s.Houses(c.Context)
 	if err != nil {
-		return control.House{}, err
+		return rows.House{}, err
 	}
-	return pick("house", typed, all, func(h control.House) known { return known{id: h.ID, name: h.Name} })
+	return pick("house", typed, all, func(h rows.House) known { return known{id: h.ID, name: h.Name} })
 }
 
 // findAgent returns the agent that a person means.
-func findAgent(c *cli.Context, s control.Scope, typed string) (control.Agent, error) {
+func findAgent(c *cli.Context, s control.Scope, typed string) (rows.Agent, error) {
 	all, err := s.Agents(c.Context)
 	if err != nil {
-		return control.Agent{}, err
+		return rows.Agent{}, err
 	}
-	return pick("agent", typed, all, func(a control.Agent) known {
-		return known{a.ID.String(), a.Name, a.ArchivedAt != nil}
+	return pick("agent", typed, all, func(a rows.Agent) known {
+		return known{a.ID, a.Name, a.ArchivedAt != nil}
 	})
 }
 
 // findEnvironment returns the environment of a house that a person means.
-func findEnvironment(c *cli.Context, s control.Scope, house, typed string) (control.Environment, error) {
+func findEnvironment(c *cli.Context, s control.Scope, house, typed string) (rows.Environment, error) {
 	all, err := s.Environments(c.Context, house)
 	if err != nil {
-		return control.Environment{}, err
+		return rows.Environment{}, err
 	}
-	return pick("environment", typed, all, func(e control.Environment) known {
+	return pick("environment", typed, all, func(e rows.Environment) known {
 		return known{e.ID, e.Name, e.ArchivedAt != nil}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/push"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -196,7 +197,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	hold := lease.Hold{Holder: lease.NewHolder(lease.KindUses), TTL: lease.TTL}
+	hold := rows.Hold{Holder: lease.NewHolder(lease.KindUses), TTL: lease.TTL}
 	err = l.Hold(ctx, hold)
 	switch {
 	case errors.Is(err, lease.ErrReleased): // nobody can hold it, but its work can be saved while it is there

@@ -15,8 +15,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
-	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
@@ -35,16 +34,22 @@ type listed struct {
 
 // boxRow is the row of a box.
 type boxRow struct {
-	ID              string                  `json:"id"`
-	Status          string                  `json:"status"`
-	House           string                  `json:"house"`
-	HouseName       string                  `json:"houseName"`
-	Environment     string                  `json:"environment"`
-	EnvironmentName string                  `json:"environmentName"`
-	Threads         []control.SandboxThread `json:"threads"`     // those that run first, then the newest
-	ThreadCount     int                     `json:"threadCount"` // Threads may lack some
+	ID              string      `json:"id"`
+	Status          string      `json:"status"`
+	House           string      `json:"house"`
+	HouseName       string      `json:"houseName"`
+	Environment     string      `json:"environment"`
+	EnvironmentName string      `json:"environmentName"`
+	Threads         []boxThread `json:"threads"`     // those that run first, then the newest
+	ThreadCount     int         `json:"threadCount"` // Threads may lack some
 
-	holds []lease.Hold
+	holds []rows.Hold
+}
+
+// boxThread is a thread on a box.
+type boxThread struct {
+	ID     string `json:"id"`
+	Status string `json:"status"`
 }
 
 type boxRun struct {
@@ -107,8 +112,8 @@ type boxList struct {
 	runtime  string // "" for each provider
 	house    string // "" for each house; without a database the label's value
 	boxes    []sandbox.Box
-	unlisted map[string]bool       // providers that did not list their boxes
-	rows     []control.UsedSandbox // nil without a database
+	unlisted map[string]bool // providers that did not list their boxes
+	rows     []rows.UsedBox  // nil without a database
 	folds    map[string]*thread.Fold
 }
 
@@ -150,9 +155,9 @@ func (l *boxList) readRows(c *cli.Context) error {
 			named = append(named, row)
 		}
 	}
-	rows, err := db.Host().UsedSandboxes(c.Context, l.house, named)
+	used, err := db.Host().UsedSandboxes(c.Context, l.house, named)
 	if err == nil {
-		l.rows = append([]control.UsedSandbox{}, rows...)
+		l.rows = append([]rows.UsedBox{}, used...)
 	}
 	return databaseExit(err)
 }
@@ -184,9 +189,9 @@ func (l *boxList) join(ctx context.Context) (all []listed) {
 }
 
 // rowOf returns the row of a machine, nil where it has none, and what is wrong between the two.
-func (l *boxList) rowOf(m sandbox.Box) (row *control.UsedSandbox, fault string) {
+func (l *boxList) rowOf(m sandbox.Box) (row *rows.UsedBox, fault string) {
 	label := m.Labels[sandbox.LabelRow]
-	find := func(is func(control.UsedSandbox) bool) bool {
+	find := func(is func(rows.UsedBox) bool) bool {
 		i := slices.IndexFunc(l.rows, is)
 		if i >= 0 {
 			row = &l.rows[i]
@@ -196,15 +201,15 @@ func (l *boxList) rowOf(m sandbox.Box) (row *control.UsedSandbox, fault string) 
 	switch {
 	case l.rows == nil:
 		return nil, ""
-	case label == "" && !find(func(r control.UsedSandbox) bool {
+	case label == "" && !find(func(r rows.UsedBox) bool {
 		return r.Provider == m.Ref.Provider && r.Ref == m.Ref.ID
 	}):
 		return nil, ""
 	case label == "":
 		return row, fmt.Sprintf("no thread uses it: it has no label %s=%s", sandbox.LabelRow, row.ID)
-	case !find(func(r control.UsedSandbox) bool { return r.ID == label }):
+	case !find(func(r rows.UsedBox) bool { return r.ID == label }):
 		return nil, "its row " + label + " does not exist: arbe sandbox rm deletes it"
-	case row.Status == control.SandboxDead:
+	case row.Status == rows.BoxDead:
 		return row, "its row is dead: arbe reconcile --all deletes it"
 	case row.Ref != "" && row.Ref != m.Ref.ID:
 		return row, fmt.Sprintf("no thread uses it: the machine of its row is %s:%s", row.Provider, row.Ref)
@@ -212,11 +217,14 @@ func (l *boxList) rowOf(m sandbox.Box) (row *control.UsedSandbox, fault string) 
 	return row, ""
 }
 
-func boxRowOf(r control.UsedSandbox) *boxRow {
+func boxRowOf(r rows.UsedBox) *boxRow {
+	threads := make([]boxThread, len(r.Threads))
+	for i, t := range r.Threads {
+		threads[i] = boxThread{t.ID, t.Status}
+	}
 	return &boxRow{
-		ID: r.ID, Status: r.Status, House: r.House, HouseName: r.HouseName, Environment: r.Environment,
-		EnvironmentName: r.EnvironmentName, Threads: append([]control.SandboxThread{}, r.Threads...),
-		ThreadCount: r.ThreadCount, holds: r.Holds,
+		ID: r.ID, Status: string(r.Status), House: r.House, HouseName: r.HouseName, Environment: r.Environment,
+		EnvironmentName: r.EnvironmentName, Threads: threads, ThreadCount: r.ThreadCount, holds: r.Holds,
 	}
 }
 
@@ -229,14 +237,14 @@ const (
 
 // withoutMachine returns a box whose row has no listed machine. The provider is asked about the machine: a list may be
 // a little old. is is false for a dead row whose machine is gone, too.
-func (l *boxList) withoutMachine(ctx context.Context, r control.UsedSandbox) (b listed, is bool) {
+func (l *boxList) withoutMachine(ctx context.Context, r rows.UsedBox) (b listed, is bool) {
 	b = listed{
 		Box: sandbox.Box{
 			Ref: sandbox.Ref{Provider: r.Provider, ID: r.Ref}, State: machineUnknown, Created: r.CreatedAt,
 		},
 		Ephemeral: r.Ephemeral, Row: boxRowOf(r),
 	}
-	provider, dead := l.providers[r.Provider], r.Status == control.SandboxDead
+	provider, dead := l.providers[r.Provider], r.Status == rows.BoxDead
 	switch {
 	case r.Ref == "":
 		b.State = machineNone
@@ -302,7 +310,7 @@ func (b *listed) threads() (ids []string) {
 	}
 	if b.Row != nil {
 		for _, t := range b.Row.Threads {
-			if t.Status == control.ThreadRunning && !slices.Contains(ids, t.ID) {
+			if t.Status == rows.ThreadRunning && !slices.Contains(ids, t.ID) {
 				ids = append(ids, t.ID)
 			}
 		}
@@ -311,7 +319,7 @@ func (b *listed) threads() (ids []string) {
 }
 
 // holds returns the holds of a box that have not expired.
-func (l *boxList) holds(ctx context.Context, b *listed) ([]lease.Hold, error) {
+func (l *boxList) holds(ctx context.Context, b *listed) ([]rows.Hold, error) {
 	switch {
 	case b.Row != nil:
 		return b.Row.holds, nil
@@ -325,11 +333,11 @@ func (l *boxList) holds(ctx context.Context, b *listed) ([]lease.Hold, error) {
 		return nil, err
 	}
 	state, err := of.Read(ctx)
-	return slices.DeleteFunc(state.Holds, func(h lease.Hold) bool { return h.Expired(state.Now) }), err
+	return slices.DeleteFunc(state.Holds, func(h rows.Hold) bool { return h.Expired(state.Now) }), err
 }
 
 // open reports whether the run or the command of a hold has not ended. One that is not known may be open.
-func (l *boxList) open(ctx context.Context, h lease.Hold) bool {
+func (l *boxList) open(ctx context.Context, h rows.Hold) bool {
 	fold, err := l.foldOf(ctx, h.ThreadID)
 	if err != nil {
 		return true // describe has reported it, or another thread's read

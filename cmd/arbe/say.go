@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -171,7 +172,8 @@ func chatOf(text, deliver, author string) thread.Entry {
 
 // awaitTurn follows the thread from an offset until the turn that has the chat has ended, or none will have it.
 func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset string, w *turnWait) error {
-	err := client.Only("signal.", "chat", "pi.session", "codex.session", "claude.session").Follow(ctx, offset,
+	types := append(session.Harnesses().Types(thread.KindSession), "signal.", thread.TypeChat)
+	err := client.Only(types...).Follow(ctx, offset,
 		func(e thread.Entry) error {
 			if w.add(e); w.over {
 				return thread.ErrStop

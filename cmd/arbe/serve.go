@@ -22,8 +22,10 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 )
 
 func (p *program) serveCommand() *cli.Command {
@@ -179,7 +181,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		},
 		Retention: log.Retention{Heartbeats: c.Duration("heartbeat-retention")},
 		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version,
-		Logger: logger,
+		Logger: logger, Harnesses: session.Harnesses(),
 	}
 	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
 		if cfg.Secrets, err = secrets(d); err != nil {
@@ -201,26 +203,31 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Access = access
 		defer func() { err = errors.Join(err, access.Close()) }()
 	}
-	houses, err := p.houses(c, logger)
+	r, provider, err := p.houses(c, logger)
 	if err != nil {
 		return err
 	}
-	defer houses.close()
-	cfg.Rows, cfg.Store, cfg.CheckRecipe = houses.rows, houses.store, checkRecipe
-	cfg.Provider = houses.provider
-	if r, is := houses.rows.(*lateRows); is {
-		cfg.Delegate = r.delegating(c.Bool("local-boxes"))
-		cfg.Opened = r.start
+	cfg.Provider, cfg.CheckRecipe = provider, recipe.Check
+	if r != nil {
+		defer r.Close()
+		cfg.Rows, cfg.Store, cfg.Delegate = r, r, delegating(r)
+		cfg.Opened = func(ctx context.Context, streams *log.Log) {
+			r.Log = streams.Installation
+			r.Start(ctx)
+		}
 	}
 	cfg.SettleReads = c.Bool("reconcile")
 	cfg.Parts = func(s daemon.Serving) daemon.Parts {
 		starts := exec.NewGroup(mostStarts)
-		beside := append(houses.beside, func(ctx context.Context, _ daemon.Serving) error { return starts.Run(ctx) })
+		beside := besides{starts.Run}
+		if r != nil {
+			beside = append(beside, project(r, s))
+		}
 		if c.Bool("reconcile") {
-			beside = append(beside, p.reconciling(c, d, cfg))
+			beside = append(beside, p.reconciling(c, d, cfg, s))
 		}
 		if c.Bool("provision") {
-			beside = append(beside, p.provisioning(c, d, cfg))
+			beside = append(beside, p.provisioning(c, d, cfg, s))
 		}
 		return daemon.Parts{
 			Settle:   p.settling(c, d, cfg, s),
@@ -228,9 +235,9 @@ func (p *program) serve(c *cli.Context) (err error) {
 			Page: page.Handler(page.Config{
 				Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 				Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
-				Logger: logger, Session: writeSession,
+				Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
 			}),
-			Beside: func(ctx context.Context) error { return beside.run(ctx, s) },
+			Beside: beside.run,
 		}
 	}
 	err = daemon.Serve(c.Context, cfg, func(url string) {
@@ -240,13 +247,13 @@ func (p *program) serve(c *cli.Context) (err error) {
 }
 
 // besides are what works beside a server.
-type besides []func(context.Context, daemon.Serving) error
+type besides []func(context.Context) error
 
 // run runs them until ctx is done. One that fails ends the others.
-func (b besides) run(ctx context.Context, s daemon.Serving) error {
+func (b besides) run(ctx context.Context) error {
 	together, ctx := errgroup.WithContext(ctx)
 	for _, f := range b {
-		together.Go(func() error { return f(ctx, s) })
+		together.Go(func() error { return f(ctx) })
 	}
 	return together.Wait()
 }

@@ -15,12 +15,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// dialects are the dialects of the harnesses.
-var dialects = map[string]session.Dialect{"pi": session.Pi, "codex": session.Codex, "claude-code": session.Claude}
-
 // writeSession writes the session of a thread's last run as a file of a harness, for the page's Config.
 func writeSession(w io.Writer, harness string, entries iter.Seq2[thread.Entry, error]) (err error) {
-	d, ok := dialects[harness]
+	d, ok := session.Harnesses().Named(harness)
 	if !ok {
 		return page.ErrNoSession
 	}

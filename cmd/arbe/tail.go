@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/screen"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -293,7 +294,7 @@ func (p *program) show(client *thread.Client, how screen.Options) *screen.Screen
 		client.Log = nil
 	}
 	o.Thread, o.Away, o.Server = client.Thread, client.Away, client.Address()
-	o.Full, o.Ends = how.Full, how.Ends
+	o.Full, o.Ends, o.Harnesses = how.Full, how.Ends, session.Harnesses()
 	if u, err := url.Parse(o.Server); err == nil {
 		o.Server = u.Scheme + "://" + u.Host
 	}

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // ownedThread reports whether a new thread is to be a house's.
@@ -38,7 +39,7 @@ func newRow(c *cli.Context, id, log string) error {
 	if err != nil {
 		return databaseExit(err)
 	}
-	n := control.NewThread{ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag")}
+	n := rows.NewThread{ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag")}
 	if name := c.String("agent"); name != "" {
 		a, err := findAgent(c, s, name)
 		if err != nil {
@@ -78,7 +79,7 @@ func (p *program) setThread(c *cli.Context, s control.Scope) error {
 	if err != nil {
 		return err
 	}
-	change := control.ThreadChange{AddTags: c.StringSlice("tag"), RemoveTags: c.StringSlice("untag")}
+	change := rows.ThreadChange{AddTags: c.StringSlice("tag"), RemoveTags: c.StringSlice("untag")}
 	if c.IsSet("name") {
 		name := c.String("name")
 		change.Name = &name
@@ -90,15 +91,15 @@ func (p *program) setThread(c *cli.Context, s control.Scope) error {
 		change.Closed = &yes
 	}
 	_, err = s.ChangeThread(c.Context, id, change)
-	if change.Closed != nil && errors.Is(err, control.ErrInvalid) {
-		err = fmt.Errorf("thread %s: %w: an agent drives it, and only chats are closed", id, control.ErrInvalid)
+	if change.Closed != nil && errors.Is(err, rows.ErrInvalid) {
+		err = fmt.Errorf("thread %s: %w: an agent drives it, and only chats are closed", id, rows.ErrInvalid)
 	}
 	return noRow(id, err)
 }
 
 // noRow names a thread that has no row.
 func noRow(id string, err error) error {
-	if errors.Is(err, control.ErrAbsent) {
+	if errors.Is(err, rows.ErrAbsent) {
 		const text = "no such thread of a house: %s; arbe ls --house HOUSE lists them"
 		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(text, id)}
 	}

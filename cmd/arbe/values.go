@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -159,7 +160,7 @@ func completeEnvironments(flag func(string) string) (all []cmdline.Candidate) {
 		if err != nil {
 			return
 		}
-		i := slices.IndexFunc(houses, func(h control.House) bool { return h.ID == typed || h.Name == typed })
+		i := slices.IndexFunc(houses, func(h rows.House) bool { return h.ID == typed || h.Name == typed })
 		if i < 0 {
 			return
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/delegate"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -28,7 +28,7 @@ func (h host) settle(ctx context.Context, r *reconcile.Reconciler, id string) (r
 }
 
 // queued returns the task of a thread that waits for a host to launch it, or that a host launches; false for none.
-func (h host) queued(ctx context.Context, id string) (o delegate.Order, is bool, err error) {
+func (h host) queued(ctx context.Context, id string) (o rows.Task, is bool, err error) {
 	if h.database == nil {
 		return o, false, nil
 	}
@@ -36,7 +36,7 @@ func (h host) queued(ctx context.Context, id string) (o delegate.Order, is bool,
 	if err == nil {
 		o, err = control.Queue{DB: db}.Queued(ctx, id)
 	}
-	if errors.Is(err, control.ErrAbsent) {
+	if errors.Is(err, rows.ErrAbsent) {
 		return o, false, nil
 	}
 	return o, err == nil, err
@@ -83,7 +83,7 @@ func (h host) withdraw(ctx context.Context, id string) (done bool, err error) {
 }
 
 // cancelTask asks for the end of a task that waits, and ends it unless a host has it: then that one does.
-func (h host) cancelTask(c *cli.Context, o delegate.Order, reason string) (ended bool, err error) {
+func (h host) cancelTask(c *cli.Context, o rows.Task, reason string) (ended bool, err error) {
 	client, err := h.client(o.Thread)
 	if err != nil {
 		return false, err
@@ -97,7 +97,7 @@ func (h host) cancelTask(c *cli.Context, o delegate.Order, reason string) (ended
 	if err != nil {
 		return false, reach(err)
 	}
-	if _, err = h.withdraw(c.Context, o.Thread); isAway(err) {
+	if _, err = h.withdraw(c.Context, o.Thread); rows.IsAway(err) {
 		return false, databaseExit(err)
 	} else if err != nil {
 		return false, reach(err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"arbe.0sk.ar/runner/session"
 )
 
 // Agent is a coding agent.
@@ -30,10 +32,10 @@ func (a Agent) Install() string { return "npm i -g " + a.Package }
 // The agents.
 var (
 	Pi = Agent{
-		"pi", "pi", "@earendil-works/pi-coding-agent@0.78.0", "@earendil-works/pi-coding-agent@0.87.1",
+		session.Pi.Harness, "pi", "@earendil-works/pi-coding-agent@0.78.0", "@earendil-works/pi-coding-agent@0.87.1",
 	}
-	Codex  = Agent{"codex", "codex", "@openai/codex@0.169.0", ""}
-	Claude = Agent{"claude-code", "claude", "@anthropic-ai/claude-code@2.1.329", ""}
+	Codex  = Agent{session.Codex.Harness, "codex", "@openai/codex@0.169.0", ""}
+	Claude = Agent{session.Claude.Harness, "claude", "@anthropic-ai/claude-code@2.1.329", ""}
 )
 
 // agents are all of them, sorted by name.

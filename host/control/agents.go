@@ -2,32 +2,16 @@ package control
 
 import (
 	"context"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Kinds of agents.
-const (
-	KindHuman = "human"
-	KindBot   = "bot"
-)
-
-// Agent is an actor, of no house.
-type Agent struct {
-	ID         uuid.UUID // of a human: that of its login
-	Kind       string
-	Runtime    string // of a bot: its harness
-	Name       string
-	CreatedAt  time.Time
-	ArchivedAt *time.Time // nil: it is in use
-}
-
-const agentColumns = `id, kind, coalesce(runtime, '') as runtime, coalesce(name, '') as name, created_at, archived_at`
+const agentColumns = `id::text, kind, coalesce(runtime, '') as runtime, coalesce(name, '') as name, created_at, archived_at`
 
 // CreateHuman makes the agent of a login. For one that is there it changes nothing. The host alone may.
-func (s Scope) CreateHuman(ctx context.Context, id uuid.UUID, name string) error {
+func (s Scope) CreateHuman(ctx context.Context, id string, name string) error {
 	return s.tx(ctx, "create agent", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into agents (id, kind, name) values ($1, 'human', nullif($2, ''))
 			on conflict (id) do nothing`, id, name)
@@ -36,9 +20,9 @@ func (s Scope) CreateHuman(ctx context.Context, id uuid.UUID, name string) error
 }
 
 // CreateBot makes a bot that runs on a harness. The host alone may.
-func (s Scope) CreateBot(ctx context.Context, name, runtime string) (a Agent, err error) {
+func (s Scope) CreateBot(ctx context.Context, name, runtime string) (a rows.Agent, err error) {
 	err = s.tx(ctx, "create bot", func(tx pgx.Tx) error {
-		a, err = one[Agent](ctx, tx, "bot", `insert into agents (kind, runtime, name)
+		a, err = one[rows.Agent](ctx, tx, "bot", `insert into agents (kind, runtime, name)
 			values ('bot', nullif($1, ''), nullif($2, '')) returning `+agentColumns, runtime, name)
 		return err
 	})
@@ -46,33 +30,33 @@ func (s Scope) CreateBot(ctx context.Context, name, runtime string) (a Agent, er
 }
 
 // Agents returns the agents of the scope, by name: for an agent itself and those of its houses.
-func (s Scope) Agents(ctx context.Context) (all []Agent, err error) {
+func (s Scope) Agents(ctx context.Context) (all []rows.Agent, err error) {
 	err = s.tx(ctx, "list agents", func(tx pgx.Tx) error {
-		all, err = many[Agent](ctx, tx, `select `+agentColumns+` from agents order by name, id`)
+		all, err = many[rows.Agent](ctx, tx, `select `+agentColumns+` from agents order by name, id`)
 		return err
 	})
 	return all, err
 }
 
 // Agent returns an agent.
-func (s Scope) Agent(ctx context.Context, id uuid.UUID) (a Agent, err error) {
-	err = s.tx(ctx, "read agent "+id.String(), func(tx pgx.Tx) error {
-		a, err = one[Agent](ctx, tx, "agent", `select `+agentColumns+` from agents where id = $1`, id)
+func (s Scope) Agent(ctx context.Context, id string) (a rows.Agent, err error) {
+	err = s.tx(ctx, "read agent "+id, func(tx pgx.Tx) error {
+		a, err = one[rows.Agent](ctx, tx, "agent", `select `+agentColumns+` from agents where id = $1`, id)
 		return err
 	})
 	return a, err
 }
 
 // RenameAgent changes an agent's name. Only itself may, and the host.
-func (s Scope) RenameAgent(ctx context.Context, id uuid.UUID, name string) error {
-	return s.tx(ctx, "rename agent "+id.String(), func(tx pgx.Tx) error {
+func (s Scope) RenameAgent(ctx context.Context, id string, name string) error {
+	return s.tx(ctx, "rename agent "+id, func(tx pgx.Tx) error {
 		return exec(ctx, tx, "agent", `update agents set name = nullif($2, '') where id = $1`, id, name)
 	})
 }
 
 // ArchiveAgent takes an agent out of use: it has no access any more, and drives no new thread. The host alone may.
-func (s Scope) ArchiveAgent(ctx context.Context, id uuid.UUID) error {
-	return s.tx(ctx, "archive agent "+id.String(), func(tx pgx.Tx) error {
+func (s Scope) ArchiveAgent(ctx context.Context, id string) error {
+	return s.tx(ctx, "archive agent "+id, func(tx pgx.Tx) error {
 		return exec(ctx, tx, "agent",
 			`update agents set archived_at = coalesce(archived_at, now()) where id = $1`, id)
 	})
@@ -80,17 +64,17 @@ func (s Scope) ArchiveAgent(ctx context.Context, id uuid.UUID) error {
 
 // DeleteAgent deletes an agent with its memberships and the threads addressed to it. It returns ErrInUse for one that
 // drives a thread. The host alone may.
-func (s Scope) DeleteAgent(ctx context.Context, id uuid.UUID) error {
-	return s.tx(ctx, "delete agent "+id.String(), func(tx pgx.Tx) error {
+func (s Scope) DeleteAgent(ctx context.Context, id string) error {
+	return s.tx(ctx, "delete agent "+id, func(tx pgx.Tx) error {
 		err := exec(ctx, tx, "agent", `delete from agents where id = $1`, id)
 		return inUse(err, "archive the agent instead")
 	})
 }
 
 // Drivers returns a house's bots of a harness that are in use, the one first that was made first.
-func (s Scope) Drivers(ctx context.Context, house, runtime string) (all []Agent, err error) {
+func (s Scope) Drivers(ctx context.Context, house, runtime string) (all []rows.Agent, err error) {
 	err = s.tx(ctx, "list the bots of house "+house, func(tx pgx.Tx) error {
-		all, err = many[Agent](ctx, tx, `select `+agentColumns+` from agents
+		all, err = many[rows.Agent](ctx, tx, `select `+agentColumns+` from agents
 			where kind = 'bot' and runtime = $2 and archived_at is null and exists (
 				select from members m where m.house_id = $1 and m.agent_id = id and m.archived_at is null
 			) order by created_at, id`, house, runtime)

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Results of ApplyEnvironment.
@@ -18,38 +19,39 @@ const (
 )
 
 // ApplyEnvironment makes the environment of a house that has the recipe's name, or replaces its recipe, and returns
-// what it did. Archived environments don't count. It returns ErrTaken where several have the name. Of callers at once
-// with one name one makes it.
+// what it did. Archived environments don't count. It returns rows.ErrTaken where several have the name. Of callers at
+// once with one name one makes it.
 func (s Scope) ApplyEnvironment(
-	ctx context.Context, house string, r Recipe,
-) (e Environment, did string, err error) {
-	r = r.settled()
+	ctx context.Context, house string, r rows.Recipe,
+) (e rows.Environment, did string, err error) {
+	r = settled(r)
 	err = s.tx(ctx, "apply environment "+r.Name, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended($1, 0))`,
 			"environment "+house+" "+r.Name); err != nil {
 			return err
 		}
-		all, err := many[Environment](ctx, tx, `select `+environmentColumns+` from environments
+		all, err := many[rows.Environment](ctx, tx, `select `+environmentColumns+` from environments
 			where house_id = $1 and name = $2 and archived_at is null order by id for update`, house, r.Name)
 		if err != nil {
 			return err
 		}
 		switch {
 		case len(all) > 1:
-			return fmt.Errorf("the name: %w: environments %s and %s have it", ErrTaken, all[0].ID, all[1].ID)
+			return rows.Refuse(rows.ErrTaken, "the name").
+				Because("environments " + all[0].ID + " and " + all[1].ID + " have it")
 		case len(all) == 0:
 			did = Created
-			e, err = one[Environment](ctx, tx, "environment", `
+			e, err = one[rows.Environment](ctx, tx, "environment", `
 				insert into environments (house_id, name, runtime, config, secret_bindings)
 				values ($1, $2, $3, $4, $5) returning `+environmentColumns,
 				house, r.Name, r.Runtime, r.Config, r.Bindings)
 			return err
 		}
-		if did, e = Unchanged, all[0]; e.has(r) {
+		if did, e = Unchanged, all[0]; has(e, r) {
 			return nil
 		}
 		did = Changed
-		e, err = one[Environment](ctx, tx, "environment", `
+		e, err = one[rows.Environment](ctx, tx, "environment", `
 			update environments set runtime = $2, config = $3, secret_bindings = $4 where id = $1
 			returning `+environmentColumns, e.ID, r.Runtime, r.Config, r.Bindings)
 		return err
@@ -58,7 +60,7 @@ func (s Scope) ApplyEnvironment(
 }
 
 // has reports whether an environment has a recipe.
-func (e Environment) has(r Recipe) bool {
+func has(e rows.Environment, r rows.Recipe) bool {
 	return e.Runtime == r.Runtime && slices.Equal(e.Bindings, r.Bindings) && equalJSON(e.Config, r.Config)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // A database that is killed is away, and a DB that was opened before works once it is back.
@@ -28,12 +29,12 @@ func TestAway(t *testing.T) {
 		check(t, end())
 		for range 2 { // on a connection that was open, on a new one
 			_, err := db.As(h.owner).Houses(t.Context())
-			is(t, err, control.ErrAway)
+			is(t, err, rows.ErrAway)
 		}
 		_, err := control.Open(t.Context(), url, control.Config{})
-		is(t, err, control.ErrAway)
+		is(t, err, rows.ErrAway)
 		_, err = control.Migrate(t.Context(), url)
-		is(t, err, control.ErrAway)
+		is(t, err, rows.ErrAway)
 		check(t, s.Restart())
 		if all, err := db.As(h.owner).Houses(t.Context()); err != nil || len(all) != 1 {
 			t.Errorf("%s: %v, %v", name, all, err)
@@ -52,10 +53,10 @@ func TestBounds(t *testing.T) {
 	tx := must(c.Begin(t.Context()))(t)
 	_ = must(tx.Exec(t.Context(), "select from threads where id = $1 for update", id))(t)
 	_, err := db.Host().Claim(t.Context(), id, "r1")
-	is(t, err, control.ErrBusy)
+	is(t, err, rows.ErrBusy)
 	other, _ := open(t, control.Config{Statement: short / 2, Lock: time.Hour})
 	_, err = other.Host().Claim(t.Context(), id, "r1")
-	is(t, err, control.ErrTimeout)
+	is(t, err, rows.ErrTimeout)
 	check(t, tx.Rollback(t.Context()))
 
 	held := make(chan struct{})
@@ -73,7 +74,7 @@ func TestBounds(t *testing.T) {
 	}()
 	check(t, <-entered)
 	_, err = db.Host().Houses(t.Context())
-	is(t, err, control.ErrTimeout)
+	is(t, err, rows.ErrTimeout)
 	close(held)
 	if err := <-entered; err == nil || !strings.Contains(err.Error(), "put secret TOKEN") {
 		t.Errorf("got %v", err)
@@ -81,7 +82,7 @@ func TestBounds(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
 	_, err = db.Host().Houses(ended)
-	if err == nil || errors.Is(err, control.ErrAway) || !strings.Contains(err.Error(), "enough") {
+	if err == nil || errors.Is(err, rows.ErrAway) || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("got %v", err)
 	}
 }

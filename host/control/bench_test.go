@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -98,7 +99,7 @@ func BenchmarkProjector(b *testing.B) {
 		var lists []time.Duration
 		for range 200 {
 			at := time.Now()
-			must(db.As(h.member).Threads(b.Context(), control.Query{House: h.id, Limit: 200}))(b)
+			must(db.As(h.member).Threads(b.Context(), rows.Query{House: h.id, Limit: 200}))(b)
 			lists = append(lists, time.Since(at))
 		}
 		slices.Sort(lists)

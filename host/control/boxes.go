@@ -10,17 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/reap"
-	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Boxes are the rows of sandboxes and threads as launches and reconcilers use them. All of it is the host's.
+// Boxes are the rows of sandboxes and threads as launches and reconcilers use them: resolve.Rows and reconcile.Rows.
+// All of it is the host's.
 type Boxes struct {
 	// Open returns the database, which may be away: threads and runs do not need it.
 	Open func(ctx context.Context) (*DB, error)
 }
-
-var _ resolve.Rows = Boxes{}
 
 func (b Boxes) tx(ctx context.Context, what string, f func(pgx.Tx) error) error {
 	db, err := b.Open(ctx)
@@ -28,14 +26,6 @@ func (b Boxes) tx(ctx context.Context, what string, f func(pgx.Tx) error) error 
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return db.Host().tx(ctx, what, f)
-}
-
-// row returns a sandbox as package resolve has it.
-func (b Sandbox) row() resolve.Row {
-	return resolve.Row{
-		ID: b.ID, House: b.House, Environment: b.Environment, Provider: b.Provider, Ref: b.Ref,
-		Ephemeral: b.Ephemeral, Status: resolve.Status(b.Status), Destroyed: b.DestroyedAt != nil,
-	}
 }
 
 // Lease returns the lease of a sandbox.
@@ -56,10 +46,10 @@ func (b Boxes) Claimed(ctx context.Context, thread string) (run string, since ti
 }
 
 // Obtain is resolve.Rows'. The order of locks is that of Resolve: sandbox, then threads.
-func (b Boxes) Obtain(ctx context.Context, o resolve.Order) (turn resolve.Turn, err error) {
+func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
 	err = raced(func() error {
 		return b.tx(ctx, "get the sandbox of thread "+o.Thread, func(tx pgx.Tx) error {
-			turn = resolve.Turn{}
+			turn = rows.BoxTurn{}
 			box, err := lockBox(ctx, tx, o.Thread, "for update")
 			if err != nil {
 				return err
@@ -86,48 +76,48 @@ func (b Boxes) Obtain(ctx context.Context, o resolve.Order) (turn resolve.Turn, 
 	return turn, err
 }
 
-// free returns a *resolve.ClaimedError where another run has a thread. What a row has of a run that the log knows is
+// free returns a *rows.ClaimedError where another run has a thread. What a row has of a run that the log knows is
 // older than the log, which has given the thread to this run.
-func free(ctx context.Context, tx pgx.Tx, o resolve.Order) error {
+func free(ctx context.Context, tx pgx.Tx, o rows.BoxOrder) error {
 	var status, run string
 	var fresh, driven bool
 	err := tx.QueryRow(ctx, `select status, coalesce(claimed_run, ''), agent_id is not null,
 			coalesce(claimed_at > now() - $2::interval, false) from threads where id = $1`,
-		o.Thread, resolve.ClaimTimeout).Scan(&status, &run, &driven, &fresh)
+		o.Thread, rows.ClaimTimeout).Scan(&status, &run, &driven, &fresh)
 	switch {
 	case err != nil:
 		return err
 	case !driven:
-		return fmt.Errorf("thread %s: %w: it is a chat", o.Thread, ErrInvalid)
-	case status == ThreadRunning && run != "" && run != o.Hold.RunID && fresh && !slices.Contains(o.Known, run):
-		return &resolve.ClaimedError{Thread: o.Thread, Run: run}
+		return rows.Refuse(rows.ErrInvalid, "thread "+o.Thread).Because("it is a chat")
+	case status == rows.ThreadRunning && run != "" && run != o.Hold.RunID && fresh && !slices.Contains(o.Known, run):
+		return &rows.ClaimedError{Thread: o.Thread, Run: run}
 	}
 	return nil
 }
 
 // claim gives a thread to the run of an order.
-func claim(ctx context.Context, tx pgx.Tx, o resolve.Order) error {
+func claim(ctx context.Context, tx pgx.Tx, o rows.BoxOrder) error {
 	return exec(ctx, tx, "thread", `update threads set status = 'running', claimed_run = $2, claimed_at = now()
 		where id = $1`, o.Thread, o.Hold.RunID)
 }
 
 // expire declares a sandbox dead that is pending for too long.
-func expire(ctx context.Context, tx pgx.Tx, box *Sandbox) error {
-	if box == nil || box.Status != SandboxPending {
+func expire(ctx context.Context, tx pgx.Tx, box *rows.Box) error {
+	if box == nil || box.Status != rows.BoxPending {
 		return nil
 	}
 	late, err := column[bool](ctx, tx, `select pending_until < now() from sandboxes where id = $1`, box.ID)
 	if err != nil || !late[0] {
 		return err
 	}
-	box.Status = SandboxDead
+	box.Status = rows.BoxDead
 	return bury(ctx, tx, box.ID)
 }
 
 // obtain returns a thread's sandbox, or makes the row of a new one.
-func obtain(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (turn resolve.Turn, err error) {
-	if box != nil && box.Status != SandboxDead {
-		turn.Row = box.row()
+func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
+	if box != nil && box.Status != rows.BoxDead {
+		turn.Row = *box
 		if turn.Make, err = take(ctx, tx, box, o); err != nil {
 			return turn, err
 		}
@@ -137,11 +127,11 @@ func obtain(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (turn
 		return turn, notices(ctx, tx, &turn)
 	}
 	var r Resolution
-	w := Want{Environment: o.Environment, Ephemeral: o.Ephemeral, Patience: resolve.Patience}
+	w := Want{Environment: o.Environment, Ephemeral: o.Ephemeral, Patience: rows.MakeTimeout}
 	if err := r.make(ctx, tx, o.Thread, box, w); err != nil {
 		return turn, err
 	}
-	turn.Row, turn.Make = r.Sandbox.row(), true
+	turn.Row, turn.Make = r.Sandbox, true
 	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, r.Sandbox.ID, o.Maker)
 	if err == nil && r.From != "" {
 		// A thread that has no signal of the dead one either gets one, of the last box.
@@ -161,17 +151,17 @@ func obtain(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (turn
 
 // take makes the call of an order the maker of a pending sandbox that an earlier call for the same holder was to make:
 // its answer was lost, or another host has the run now.
-func take(ctx context.Context, tx pgx.Tx, box *Sandbox, o resolve.Order) (bool, error) {
+func take(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (bool, error) {
 	tag, err := tx.Exec(ctx, `update sandboxes
 		set maker = $2, provider_ref = null, pending_until = now() + $4::interval
 		where id = $1 and status = 'pending' and split_part(maker, '#', 1) = $3`,
-		box.ID, o.Maker, o.Hold.Holder, resolve.Patience)
+		box.ID, o.Maker, o.Hold.Holder, rows.MakeTimeout)
 	return tag.RowsAffected() > 0, err
 }
 
 // notices reads the threads that may not have the signal of their new sandbox yet.
-func notices(ctx context.Context, tx pgx.Tx, turn *resolve.Turn) error {
-	all, err := many[resolve.Notice](ctx, tx, noticesQuery+` where sandbox_id = $1 order by thread_id`, turn.Row.ID)
+func notices(ctx context.Context, tx pgx.Tx, turn *rows.BoxTurn) error {
+	all, err := many[rows.Notice](ctx, tx, noticesQuery+` where sandbox_id = $1 order by thread_id`, turn.Row.ID)
 	turn.Notices = all
 	return err
 }
@@ -187,41 +177,41 @@ func (b Boxes) Noted(ctx context.Context, row string, threads []string) error {
 }
 
 // Notices is reconcile.Rows'.
-func (b Boxes) Notices(ctx context.Context) (all []resolve.Notice, err error) {
+func (b Boxes) Notices(ctx context.Context) (all []rows.Notice, err error) {
 	err = b.tx(ctx, "list threads with a new sandbox", func(tx pgx.Tx) error {
-		all, err = many[resolve.Notice](ctx, tx, noticesQuery+` order by at, sandbox_id, thread_id limit $1`, mostStale)
+		all, err = many[rows.Notice](ctx, tx, noticesQuery+` order by at, sandbox_id, thread_id limit $1`, mostStale)
 		return err
 	})
 	return all, err
 }
 
 // GiveUp is resolve.Rows'.
-func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now resolve.Row, mine bool, err error) {
+func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now rows.Box, mine bool, err error) {
 	err = b.tx(ctx, "give up sandbox "+row, func(tx pgx.Tx) error {
-		now, mine = resolve.Row{}, false
-		box, err := one[Sandbox](ctx, tx, "sandbox",
+		now, mine = rows.Box{}, false
+		box, err := one[rows.Box](ctx, tx, "sandbox",
 			`select `+sandboxColumns+` from sandboxes where id = $1 for update`, row)
 		if err != nil {
-			return present(err)
+			return rows.Present(err)
 		}
 		makes, err := column[bool](ctx, tx, `select coalesce(maker = $2, false) from sandboxes where id = $1`, row, maker)
 		if err != nil {
 			return err
 		}
-		if mine = makes[0]; mine && box.Status == SandboxPending {
-			box.Status = SandboxDead
+		if mine = makes[0]; mine && box.Status == rows.BoxPending {
+			box.Status = rows.BoxDead
 			err = bury(ctx, tx, row)
 		}
-		now = box.row()
+		now = box
 		return err
 	})
 	return now, mine, err
 }
 
 // Row is reap.Rows'.
-func (b Boxes) Row(ctx context.Context, id string) (row reap.Row, is bool, err error) {
+func (b Boxes) Row(ctx context.Context, id string) (row rows.BoxState, is bool, err error) {
 	err = b.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
-		row, is = reap.Row{ID: id}, false
+		row, is = rows.BoxState{ID: id}, false
 		var condemned *time.Time
 		err := tx.QueryRow(ctx, `select coalesce(provider_ref, ''), live_at is not null, status = 'dead', condemned_at
 			from sandboxes where id = $1`, id).Scan(&row.Ref, &row.Used, &row.Dead, &condemned)
@@ -233,11 +223,10 @@ func (b Boxes) Row(ctx context.Context, id string) (row reap.Row, is bool, err e
 		if is = true; condemned != nil {
 			row.Condemned = *condemned
 		}
-		row.Threads, err = many[reap.RowThread](ctx, tx, `
-			select id, status = 'closed' as closed, status = 'running' as running, coalesce(claimed_run, '') as run
-			from threads where sandbox_id = $1
+		row.Threads, err = many[rows.BoxThread](ctx, tx, `
+			select id, status, coalesce(claimed_run, '') as run from threads where sandbox_id = $1
 			union all
-			select t.id, false, false, '' from sandboxes s, unnest(s.last_threads) as t(id)
+			select t.id, '', '' from sandboxes s, unnest(s.last_threads) as t(id)
 			where s.id = $1 and not exists (select from threads where id = t.id and sandbox_id = $1)
 			order by id`, id)
 		return err
@@ -249,7 +238,7 @@ func (b Boxes) Row(ctx context.Context, id string) (row reap.Row, is bool, err e
 func (b Boxes) Renew(ctx context.Context, row, maker, ref string) error {
 	return b.report(ctx, row, `update sandboxes set pending_until = now() + $4::interval,
 			provider_ref = coalesce(nullif($3, ''), provider_ref)
-		where id = $1 and maker = $2 and status = 'pending'`, row, maker, ref, resolve.Patience)
+		where id = $1 and maker = $2 and status = 'pending'`, row, maker, ref, rows.MakeTimeout)
 }
 
 // Ready is resolve.Rows'.
@@ -271,12 +260,12 @@ func (b Boxes) report(ctx context.Context, row, sql string, args ...any) error {
 }
 
 // Release is reap.Rows'.
-func (b Boxes) Release(ctx context.Context, row string, seen []lease.Hold, judged []string) (done bool, err error) {
+func (b Boxes) Release(ctx context.Context, row string, seen []rows.Hold, judged []string) (done bool, err error) {
 	return b.die(ctx, row, seen, judged, false)
 }
 
 // Condemn is reap.Rows'.
-func (b Boxes) Condemn(ctx context.Context, row string, seen []lease.Hold, judged []string) (done bool, err error) {
+func (b Boxes) Condemn(ctx context.Context, row string, seen []rows.Hold, judged []string) (done bool, err error) {
 	return b.die(ctx, row, seen, judged, true)
 }
 
@@ -290,17 +279,13 @@ func (b Boxes) Doubt(ctx context.Context, row, why string) error {
 }
 
 // Doubted is reconcile.Rows'.
-func (b Boxes) Doubted(ctx context.Context) (rows []resolve.Row, err error) {
+func (b Boxes) Doubted(ctx context.Context) (all []rows.Box, err error) {
 	err = b.tx(ctx, "list doubted sandboxes", func(tx pgx.Tx) error {
-		all, err := many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
+		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
 			where doubted_at is not null and status = 'live' order by doubted_at, id limit $1`, mostStale)
-		rows = make([]resolve.Row, len(all))
-		for i, s := range all {
-			rows[i] = s.row()
-		}
 		return err
 	})
-	return rows, err
+	return all, err
 }
 
 // Trust is reconcile.Rows'.
@@ -315,20 +300,12 @@ func (b Boxes) Trust(ctx context.Context, row string) error {
 func (b Boxes) Gone(ctx context.Context, row string) error {
 	return b.tx(ctx, "tombstone sandbox "+row, func(tx pgx.Tx) error {
 		if err := bury(ctx, tx, row); err != nil {
-			return present(err)
+			return rows.Present(err)
 		}
 		_, err := tx.Exec(ctx,
 			`update sandboxes set destroyed_at = coalesce(destroyed_at, now()) where id = $1`, row)
 		return err
 	})
-}
-
-// present drops the error that there is no such row: its house was deleted.
-func present(err error) error {
-	if errors.Is(err, ErrAbsent) {
-		return nil
-	}
-	return err
 }
 
 // Ended is resolve.Rows'.
@@ -342,7 +319,7 @@ func (b Boxes) Ended(ctx context.Context, thread, run, status string) error {
 }
 
 // Running is reconcile.Rows'.
-func (b Boxes) Running(ctx context.Context, thread string) (r resolve.Running, is bool, err error) {
+func (b Boxes) Running(ctx context.Context, thread string) (r rows.Running, is bool, err error) {
 	err = b.tx(ctx, "read thread "+thread, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `select coalesce(claimed_run, ''), coalesce(now() - claimed_at, '0'), updated_at
 			from threads where id = $1 and status = 'running'`, thread).Scan(&r.Run, &r.Since, &r.Version)
@@ -355,7 +332,7 @@ func (b Boxes) Running(ctx context.Context, thread string) (r resolve.Running, i
 }
 
 // Follow is reconcile.Rows'.
-func (b Boxes) Follow(ctx context.Context, thread string, seen resolve.Running, status string) error {
+func (b Boxes) Follow(ctx context.Context, thread string, seen rows.Running, status string) error {
 	return b.tx(ctx, "settle thread "+thread, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `update threads set status = $3, claimed_run = null, claimed_at = null
 			where id = $1 and status = 'running' and updated_at = $2`, thread, seen.Version, status)
@@ -408,7 +385,7 @@ func (b Boxes) Stale(ctx context.Context) (threads []string, err error) {
 				select t.id from sandbox_holds h join threads t on t.id = h.thread_id
 				where t.status <> 'running' and h.expires_at is null and h.at < now() - $1::interval
 				order by h.at, t.id limit $2
-			)`, resolve.ClaimTimeout, mostStale)
+			)`, rows.ClaimTimeout, mostStale)
 		return err
 	})
 	return threads, err
@@ -424,27 +401,23 @@ func (b Boxes) Expire(ctx context.Context) error {
 }
 
 // Boxes is reconcile.Rows'.
-func (b Boxes) Boxes(ctx context.Context, named []string) (rows []resolve.Row, err error) {
+func (b Boxes) Boxes(ctx context.Context, named []string) (all []rows.Box, err error) {
 	err = b.tx(ctx, "list sandboxes", func(tx pgx.Tx) error {
-		all, err := many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
+		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
 			where status <> 'dead' or destroyed_at is null or id = any ($1)
 			order by status = 'dead' desc, created_at, id limit $2`, named, mostBoxes)
-		rows = make([]resolve.Row, len(all))
-		for i, s := range all {
-			rows[i] = s.row()
-		}
 		return err
 	})
-	return rows, err
+	return all, err
 }
 
 // BoxAt is reap.Rows'.
 func (b Boxes) BoxAt(ctx context.Context, provider, ref string) (row string, err error) {
 	err = b.tx(ctx, "find the sandbox "+provider+":"+ref, func(tx pgx.Tx) error {
-		rows, err := column[string](ctx, tx,
+		found, err := column[string](ctx, tx,
 			`select id from sandboxes where provider = $1 and provider_ref = $2 order by created_at limit 1`, provider, ref)
-		if err == nil && len(rows) == 1 {
-			row = rows[0]
+		if err == nil && len(found) == 1 {
+			row = found[0]
 		}
 		return err
 	})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/test/fakerows"
 )
 
@@ -18,7 +19,7 @@ func TestRowsConform(t *testing.T) {
 			Rows: boxes(db), Provider: "daytona",
 			Thread: func(t *testing.T, box string) string {
 				t.Helper()
-				n := control.NewThread{House: h.id, Environment: h.env, Agent: h.bot, Sandbox: box}
+				n := rows.NewThread{House: h.id, Environment: h.env, Agent: h.bot, Sandbox: box}
 				return must(db.Host().CreateThread(t.Context(), n))(t).ID
 			},
 			Pass: func(t *testing.T, d time.Duration) {

@@ -10,7 +10,7 @@
 // that ran the migrations owns the tables, and is not held: it is the host's.
 //
 // A Scope is the view of one agent, or the host's. Each of its methods is one transaction, whose waits are bounded, and
-// may be repeated after ErrAway: whether a transaction whose connection broke was committed is not known.
+// may be repeated after rows.ErrAway: whether a transaction whose connection broke was committed is not known.
 //
 // The caller closes a DB. Nothing runs in the background but the pool's connections.
 package control
@@ -25,6 +25,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // AppRole is the role of requests. It may not log in: the owner of the tables is a member of it.
@@ -126,15 +128,23 @@ func (db *DB) check(ctx context.Context) error {
 type Scope struct {
 	db    *DB
 	begin string // the statements that begin a transaction
+	fault error  // of each call; nil for none
+
+	noLocal bool // of tasks: see Away
 }
 
-// As returns the scope of an agent. Row level security holds it.
-func (db *DB) As(agent uuid.UUID) Scope {
-	return Scope{db, db.begin() + "; set local role " + AppRole + "; set local app.agent_id = '" + agent.String() + "'"}
+// As returns the scope of an agent. Row level security holds it. An id that is no UUID is ErrInvalid in each call.
+func (db *DB) As(agent string) Scope {
+	id, err := uuid.Parse(agent)
+	if err != nil {
+		err = rows.Refuse(rows.ErrInvalid, "the agent's id")
+	}
+	as := "; set local role " + AppRole + "; set local app.agent_id = '" + id.String() + "'"
+	return Scope{db: db, begin: db.begin() + as, fault: err}
 }
 
 // Host returns the scope of the host: all rows.
-func (db *DB) Host() Scope { return Scope{db, db.begin()} }
+func (db *DB) Host() Scope { return Scope{db: db, begin: db.begin()} }
 
 // begin returns the statements that begin a transaction of any scope. All of them end with the transaction, so that a
 // connection carries nothing to the next one.
@@ -147,8 +157,12 @@ func (db *DB) begin() string {
 // attempts is how often a transaction runs that a deadlock or a conflict has ended.
 const attempts = 3
 
-// tx runs f in a transaction. f may run several times. what names the work in errors.
+// tx runs f in a transaction. f may run several times. It returns a *rows.Refusal as it is; what names the work in
+// other errors.
 func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err error) {
+	if s.fault != nil {
+		return s.fault
+	}
 	if r := s.db.refused.Load(); r != nil && time.Since(r.at) < refusedFor {
 		return fmt.Errorf("%s: %w", what, r.err)
 	}
@@ -176,51 +190,54 @@ func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err e
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case limited.Err() != nil:
-		err = fmt.Errorf("%w: no answer after %s", ErrTimeout, s.db.config.Call)
+		err = fmt.Errorf("%w: no answer after %s", rows.ErrTimeout, s.db.config.Call)
 	default:
-		if err = explained(err); errors.Is(err, ErrOtherLog) {
+		if err = explained(err); errors.Is(err, rows.ErrOtherLog) {
 			s.db.refused.Store(&refused{err, time.Now()})
 		}
+	}
+	if errors.As(err, new(*rows.Refusal)) {
+		return err
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// exec runs a statement that has to change a row, and returns ErrAbsent where it changes none.
+// exec runs a statement that has to change a row, and returns rows.ErrAbsent where it changes none.
 func exec(ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) error {
 	tag, err := tx.Exec(ctx, sql, args...)
 	if err == nil && tag.RowsAffected() == 0 {
-		return fmt.Errorf("%s: %w", thing, ErrAbsent)
+		return rows.Refuse(rows.ErrAbsent, thing)
 	}
 	return err
 }
 
-// one returns the row of a query, and ErrAbsent if there is no row.
+// one returns the row of a query, and rows.ErrAbsent if there is no row.
 func one[T any](ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) (v T, err error) {
-	rows, err := tx.Query(ctx, sql, args...)
+	found, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return v, err
 	}
-	v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	v, err = pgx.CollectExactlyOneRow(found, pgx.RowToStructByName[T])
 	if errors.Is(err, pgx.ErrNoRows) {
-		return v, fmt.Errorf("%s: %w", thing, ErrAbsent)
+		return v, rows.Refuse(rows.ErrAbsent, thing)
 	}
 	return v, err
 }
 
 // many returns the rows of a query.
 func many[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]T, error) {
-	rows, err := tx.Query(ctx, sql, args...)
+	found, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	return pgx.CollectRows(found, pgx.RowToStructByName[T])
 }
 
 // column returns the values of a query's only column.
 func column[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]T, error) {
-	rows, err := tx.Query(ctx, sql, args...)
+	found, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[T])
+	return pgx.CollectRows(found, pgx.RowTo[T])
 }

@@ -3,45 +3,20 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"time"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
-
-// Binding names a secret of the house that an environment injects.
-type Binding struct {
-	Name     string `json:"name"`
-	Required bool   `json:"required"` // a launch without it fails
-}
-
-// Recipe is what a caller chooses of an environment.
-type Recipe struct {
-	Name     string
-	Runtime  string          // the provider of its sandboxes; "": daytona
-	Config   json.RawMessage // base image, repository, setup script, limits: a JSON object; nil: an empty one
-	Bindings []Binding
-}
-
-// Environment is a recipe for sandboxes.
-type Environment struct {
-	ID         string
-	House      string
-	Name       string
-	Runtime    string
-	Config     json.RawMessage // nil in a list
-	Bindings   []Binding
-	CreatedAt  time.Time
-	ArchivedAt *time.Time // nil: it is in use
-}
 
 const (
 	environmentHead    = `id, house_id as house, name, runtime, secret_bindings as bindings, created_at, archived_at`
 	environmentColumns = environmentHead + `, config`
 )
 
-// settled returns the recipe with its defaults.
-func (r Recipe) settled() Recipe {
+// settled returns a recipe with its defaults.
+func settled(r rows.Recipe) rows.Recipe {
 	if r.Runtime == "" {
 		r.Runtime = "daytona"
 	}
@@ -49,16 +24,16 @@ func (r Recipe) settled() Recipe {
 		r.Config = json.RawMessage("{}")
 	}
 	if r.Bindings == nil {
-		r.Bindings = []Binding{}
+		r.Bindings = []rows.Binding{}
 	}
 	return r
 }
 
 // CreateEnvironment makes an environment.
-func (s Scope) CreateEnvironment(ctx context.Context, house string, r Recipe) (e Environment, err error) {
-	r = r.settled()
+func (s Scope) CreateEnvironment(ctx context.Context, house string, r rows.Recipe) (e rows.Environment, err error) {
+	r = settled(r)
 	err = s.tx(ctx, "create environment", func(tx pgx.Tx) error {
-		e, err = one[Environment](ctx, tx, "environment", `
+		e, err = one[rows.Environment](ctx, tx, "environment", `
 			insert into environments (house_id, name, runtime, config, secret_bindings) values ($1, $2, $3, $4, $5)
 			returning `+environmentColumns, house, r.Name, r.Runtime, r.Config, r.Bindings)
 		return err
@@ -66,41 +41,28 @@ func (s Scope) CreateEnvironment(ctx context.Context, house string, r Recipe) (e
 	return e, err
 }
 
-// ChangeEnvironment replaces an environment's recipe. Its sandboxes stay as they are.
-func (s Scope) ChangeEnvironment(ctx context.Context, id string, r Recipe) (e Environment, err error) {
-	r = r.settled()
+// ChangeEnvironment changes an environment. Its sandboxes stay as they are.
+func (s Scope) ChangeEnvironment(
+	ctx context.Context, id string, c rows.EnvironmentChange,
+) (e rows.Environment, err error) {
 	err = s.tx(ctx, "change environment "+id, func(tx pgx.Tx) error {
-		e, err = one[Environment](ctx, tx, "environment", `
-			update environments set name = $2, runtime = $3, config = $4, secret_bindings = $5 where id = $1
-			returning `+environmentColumns, id, r.Name, r.Runtime, r.Config, r.Bindings)
-		return err
-	})
-	return e, err
-}
-
-// EditEnvironment replaces an environment's recipe by what change makes of it, and takes the environment out of use, or
-// into use again. What is nil stays. change may be called several times.
-func (s Scope) EditEnvironment(
-	ctx context.Context, id string, archived *bool, change func(*Recipe) error,
-) (e Environment, err error) {
-	err = s.tx(ctx, "change environment "+id, func(tx pgx.Tx) error {
-		e, err = one[Environment](ctx, tx, "environment",
+		e, err = one[rows.Environment](ctx, tx, "environment",
 			`select `+environmentColumns+` from environments where id = $1 for no key update`, id)
 		if err != nil {
 			return err
 		}
-		r := Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: e.Bindings}
-		if change != nil {
-			if err := change(&r); err != nil {
+		r := e.Recipe
+		if c.Recipe != nil {
+			if err := c.Recipe(&r); err != nil {
 				return err
 			}
 		}
-		r = r.settled()
-		e, err = one[Environment](ctx, tx, "environment", `
+		r = settled(r)
+		e, err = one[rows.Environment](ctx, tx, "environment", `
 			update environments set name = $2, runtime = $3, config = $4, secret_bindings = $5,
 				archived_at = case when $6::boolean is null then archived_at
 					when $6 then coalesce(archived_at, now()) end
-			where id = $1 returning `+environmentColumns, id, r.Name, r.Runtime, r.Config, r.Bindings, archived)
+			where id = $1 returning `+environmentColumns, id, r.Name, r.Runtime, r.Config, r.Bindings, c.Archived)
 		return err
 	})
 	return e, err
@@ -111,9 +73,9 @@ const mostListed = 1000
 
 // Environments returns a house's environments, by name, archived ones included, at most mostListed. They are without
 // their configs, which may be large.
-func (s Scope) Environments(ctx context.Context, house string) (all []Environment, err error) {
+func (s Scope) Environments(ctx context.Context, house string) (all []rows.Environment, err error) {
 	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
-		all, err = many[Environment](ctx, tx,
+		all, err = many[rows.Environment](ctx, tx,
 			`select `+environmentHead+`, null::jsonb as config from environments
 			where house_id = $1 order by name, id limit $2`,
 			house, mostListed)
@@ -123,9 +85,9 @@ func (s Scope) Environments(ctx context.Context, house string) (all []Environmen
 }
 
 // Environment returns an environment.
-func (s Scope) Environment(ctx context.Context, id string) (e Environment, err error) {
+func (s Scope) Environment(ctx context.Context, id string) (e rows.Environment, err error) {
 	err = s.tx(ctx, "read environment "+id, func(tx pgx.Tx) error {
-		e, err = one[Environment](ctx, tx, "environment",
+		e, err = one[rows.Environment](ctx, tx, "environment",
 			`select `+environmentColumns+` from environments where id = $1`, id)
 		return err
 	})
@@ -133,10 +95,10 @@ func (s Scope) Environment(ctx context.Context, id string) (e Environment, err e
 }
 
 // Binding returns the environments of a house that inject a secret, by name.
-func (s Scope) Binding(ctx context.Context, house, secret string) (all []Environment, err error) {
+func (s Scope) Binding(ctx context.Context, house, secret string) (all []rows.Environment, err error) {
 	named := []map[string]string{{"name": secret}}
 	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
-		all, err = many[Environment](ctx, tx, `select `+environmentColumns+` from environments
+		all, err = many[rows.Environment](ctx, tx, `select `+environmentColumns+` from environments
 			where house_id = $1 and secret_bindings @> $2 order by name, id`, house, named)
 		return err
 	})
@@ -144,7 +106,7 @@ func (s Scope) Binding(ctx context.Context, house, secret string) (all []Environ
 }
 
 // ArchiveEnvironment takes an environment out of use: no new thread or sandbox may have it. Where it is its house's
-// default, what needs that is refused with ErrArchived until the house has another one.
+// default, what needs that is refused with rows.ErrArchived until the house has another one.
 func (s Scope) ArchiveEnvironment(ctx context.Context, id string) error {
 	return s.tx(ctx, "archive environment "+id, func(tx pgx.Tx) error {
 		return exec(ctx, tx, "environment",
@@ -152,7 +114,8 @@ func (s Scope) ArchiveEnvironment(ctx context.Context, id string) error {
 	})
 }
 
-// DeleteEnvironment deletes an environment. It returns ErrInUse where a thread or a sandbox has it, even a dead one.
+// DeleteEnvironment deletes an environment. It returns rows.ErrInUse where a thread or a sandbox has it, even a dead
+// one.
 func (s Scope) DeleteEnvironment(ctx context.Context, id string) error {
 	return s.tx(ctx, "delete environment "+id, func(tx pgx.Tx) error {
 		err := exec(ctx, tx, "environment", `delete from environments where id = $1`, id)
@@ -160,13 +123,22 @@ func (s Scope) DeleteEnvironment(ctx context.Context, id string) error {
 	})
 }
 
-// usable returns ErrArchived where an environment of a house is out of use. "" is usable. One that is not there is left
-// to the constraint.
+// RemoveEnvironment deletes an environment, or archives one that a thread or a sandbox has.
+func (s Scope) RemoveEnvironment(ctx context.Context, id string) (archived bool, err error) {
+	err = s.DeleteEnvironment(ctx, id)
+	if errors.Is(err, rows.ErrInUse) {
+		return true, s.ArchiveEnvironment(ctx, id)
+	}
+	return false, err
+}
+
+// usable returns rows.ErrArchived where an environment of a house is out of use. "" is usable. One that is not there is
+// left to the constraint.
 func usable(ctx context.Context, tx pgx.Tx, house, id string) error {
 	archived, err := column[bool](ctx, tx,
 		`select archived_at is not null from environments where house_id = $1 and id = $2 for share`, house, id)
 	if err == nil && len(archived) == 1 && archived[0] {
-		return fmt.Errorf("the environment: %w", ErrArchived)
+		return rows.Refuse(rows.ErrArchived, "the environment")
 	}
 	return err
 }

@@ -14,27 +14,12 @@ import (
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Errors that callers branch on.
+// Errors of a database that is not this program's, or not yet.
 var (
-	ErrAbsent    = errors.New("no such row in this scope")
-	ErrTaken     = errors.New("taken")
-	ErrReference = errors.New("not in this house")
-	ErrInUse     = errors.New("in use")
-	ErrInvalid   = errors.New("not valid")
-	ErrForbidden = errors.New("not allowed")
-	ErrArchived  = errors.New("archived")
-	ErrLastOwner = errors.New("the house's last owner")
-	ErrClaimed   = errors.New("a run has the thread")
-	ErrDeadBox   = errors.New("the thread's sandbox is dead")
-	ErrMissing   = errors.New("a required secret is missing")
-	ErrNoRecipe  = errors.New("neither the thread nor its house has an environment")
-
-	ErrAway    = errors.New("the database is away") // try again
-	ErrBusy    = errors.New("the database is busy") // try again
-	ErrTimeout = errors.New("the database took too long")
-
 	ErrNewer = errors.New("a newer arbe has migrated the database")
 	ErrOlder = errors.New("the database has to be migrated: run arbe db migrate")
 	ErrOwner = errors.New("another user owns the tables")
@@ -88,61 +73,54 @@ var places = map[string]string{
 	"thread_cache_thread":        "the thread",
 }
 
-// explained gives an error of the database its sentinel and the place that it is about. Values of the row, which the
-// server's details have, stay out.
+// kinds are the kinds of refusals by SQLSTATE. Others are of the database, and not of a row.
+var kinds = map[string]error{
+	"23505": rows.ErrTaken, "23503": rows.ErrReference, "23001": rows.ErrInUse, "42501": rows.ErrForbidden,
+	"23502": rows.ErrInvalid, "23514": rows.ErrInvalid, "22P02": rows.ErrInvalid, "22001": rows.ErrInvalid,
+	"22021": rows.ErrInvalid, "22P05": rows.ErrInvalid, "22003": rows.ErrInvalid, "22007": rows.ErrInvalid,
+	"22008": rows.ErrInvalid,
+}
+
+// states are the errors of a database that can't be used now, by SQLSTATE. Those that begin with 08 are rows.ErrAway.
+var states = map[string]error{
+	"40001": rows.ErrBusy, "40P01": rows.ErrBusy, "55P03": rows.ErrBusy, "53300": rows.ErrBusy,
+	"57014": rows.ErrTimeout, codeOtherLog: rows.ErrOtherLog,
+	"57P01": rows.ErrAway, "57P02": rows.ErrAway, "57P03": rows.ErrAway, "57P05": rows.ErrAway, "25P03": rows.ErrAway,
+}
+
+// explained makes an error of the database one of package rows: a refusal about the place that a constraint holds, or
+// an error of a database that can't be used now. Values of the row, which the server's details have, stay out, and so
+// do the server's codes.
 func explained(err error) error {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) {
 		return away(err)
 	}
-	var kind error
-	switch pe.Code {
-	case "23505":
-		kind = ErrTaken
-	case "23503":
-		kind = ErrReference
-	case "23001":
-		kind = ErrInUse
-	case "23502", "23514", "22P02", "22001", "22021", "22P05", "22003", "22007", "22008":
-		kind = ErrInvalid
-	case "42501":
-		kind = ErrForbidden
-	case "40001", "40P01", "55P03", "53300":
-		kind = ErrBusy
-	case "57014":
-		kind = ErrTimeout
-	case codeOtherLog:
-		return fmt.Errorf("%w (%s)", ErrOtherLog, pe.Message)
-	case "57P01", "57P02", "57P03", "57P05", "25P03":
-		kind = ErrAway
-	default:
-		if strings.HasPrefix(pe.Code, "08") {
-			kind = ErrAway
-			break
+	if kind := kinds[pe.Code]; kind != nil {
+		about := places[pe.ConstraintName]
+		switch {
+		case about != "":
+		case strings.HasPrefix(pe.Code, "22"):
+			about = "a value" // which the message quotes
+		default:
+			about = pe.Message
 		}
-		return err
+		return rows.Refuse(kind, about)
 	}
-	place := places[pe.ConstraintName]
-	switch {
-	case place != "":
-	case strings.HasPrefix(pe.Code, "22"):
-		place = "a value" // which the message quotes
-	default:
-		place = pe.Message
+	kind := states[pe.Code]
+	if strings.HasPrefix(pe.Code, "08") {
+		kind = rows.ErrAway
 	}
-	return &placeError{kind, place, pe}
+	text := "the database answers: " + pe.Message
+	if connect := (*pgconn.ConnectError)(nil); errors.As(err, &connect) && connect.Config != nil {
+		c := connect.Config
+		text = fmt.Sprintf("connect to the database as %s at %s: %s", c.User, c.Host, pe.Message)
+	}
+	if kind == nil {
+		return errors.New(text)
+	}
+	return fmt.Errorf("%w (%s)", kind, text)
 }
-
-// placeError is an error of the database.
-type placeError struct {
-	kind  error
-	place string
-	cause *pgconn.PgError
-}
-
-func (e *placeError) Error() string { return fmt.Sprintf("%s: %s", e.place, e.kind) }
-
-func (e *placeError) Unwrap() []error { return []error{e.kind, e.cause} }
 
 // away gives an error of the connection its sentinel.
 func away(err error) error {
@@ -151,13 +129,13 @@ func away(err error) error {
 	case errors.Is(err, context.Canceled), untrusted(err):
 		return err
 	case errors.As(err, &connect): // by a limit on time, too
-		return fmt.Errorf("%w: %w", ErrAway, err)
+		return fmt.Errorf("%w: %w", rows.ErrAway, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
 	broke := func(by error) bool { return errors.Is(err, by) }
 	if pgconn.SafeToRetry(err) || slices.ContainsFunc(broken, broke) {
-		return fmt.Errorf("%w: %w", ErrAway, err)
+		return fmt.Errorf("%w: %w", rows.ErrAway, err)
 	}
 	return err
 }
@@ -178,13 +156,14 @@ var broken = []error{
 // isBroken reports whether a connection that was open has ended, in contrast to one that can't be made.
 func isBroken(err error) bool {
 	var connect *pgconn.ConnectError
-	return err != nil && !errors.As(err, &connect) && errors.Is(explained(err), ErrAway)
+	return err != nil && !errors.As(err, &connect) && errors.Is(explained(err), rows.ErrAway)
 }
 
-// inUse makes the reference that a deletion would break ErrInUse, with what to do in its place.
+// inUse makes the reference that a deletion would break rows.ErrInUse, with what to do in its place.
 func inUse(err error, instead string) error {
 	if pe := (*pgconn.PgError)(nil); errors.As(err, &pe) && (pe.Code == "23503" || pe.Code == "23001") {
-		return fmt.Errorf("%w (%s names it): %s", ErrInUse, pe.TableName, instead)
+		text := fmt.Sprintf("%v (%s names it): %s", rows.ErrInUse, pe.TableName, instead)
+		return &rows.Refusal{Kind: rows.ErrInUse, Text: text}
 	}
 	return err
 }

@@ -3,13 +3,13 @@ package control
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // boxLease is the lease of a sandbox: rows of sandbox_holds. The database's clock decides whether a hold has expired.
@@ -31,8 +31,8 @@ type holdRow struct {
 
 const holdColumns = `holder, thread_id as thread, run_id as run, at, expires_at`
 
-func (r holdRow) hold() lease.Hold {
-	h := lease.Hold{Holder: r.Holder, ThreadID: r.Thread, RunID: r.Run, At: r.At.UTC()}
+func (r holdRow) hold() rows.Hold {
+	h := rows.Hold{Holder: r.Holder, ThreadID: r.Thread, RunID: r.Run, At: r.At.UTC()}
 	if r.ExpiresAt != nil {
 		h.TTL = r.ExpiresAt.Sub(r.At)
 	}
@@ -40,11 +40,11 @@ func (r holdRow) hold() lease.Hold {
 }
 
 // holds returns a sandbox's holds, in the order of their start.
-func holds(ctx context.Context, tx pgx.Tx, sandbox string) ([]lease.Hold, error) {
-	rows, err := many[holdRow](ctx, tx, `select `+holdColumns+`
+func holds(ctx context.Context, tx pgx.Tx, sandbox string) ([]rows.Hold, error) {
+	found, err := many[holdRow](ctx, tx, `select `+holdColumns+`
 		from sandbox_holds where sandbox_id = $1 order by at, holder`, sandbox)
-	all := make([]lease.Hold, len(rows))
-	for i, r := range rows {
+	all := make([]rows.Hold, len(found))
+	for i, r := range found {
 		all[i] = r.hold()
 	}
 	return all, err
@@ -53,9 +53,9 @@ func holds(ctx context.Context, tx pgx.Tx, sandbox string) ([]lease.Hold, error)
 // state returns the state of a sandbox's lease, with its row locked by a clause. A sandbox without a row has been
 // released.
 func leaseState(ctx context.Context, tx pgx.Tx, sandbox, clause string) (house string, s lease.State, err error) {
-	b, err := one[Sandbox](ctx, tx, "sandbox",
+	b, err := one[rows.Box](ctx, tx, "sandbox",
 		`select `+sandboxColumns+` from sandboxes where id = $1 `+clause, sandbox)
-	if errors.Is(err, ErrAbsent) {
+	if errors.Is(err, rows.ErrAbsent) {
 		return "", lease.State{Released: true, Now: time.Now()}, nil
 	} else if err != nil {
 		return "", s, err
@@ -63,7 +63,7 @@ func leaseState(ctx context.Context, tx pgx.Tx, sandbox, clause string) (house s
 	if err := tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&s.Now); err != nil {
 		return "", s, err
 	}
-	if s.Released = b.Status == SandboxDead; s.Released {
+	if s.Released = b.Status == rows.BoxDead; s.Released {
 		return b.House, s, nil
 	}
 	s.Holds, err = holds(ctx, tx, sandbox)
@@ -71,7 +71,7 @@ func leaseState(ctx context.Context, tx pgx.Tx, sandbox, clause string) (house s
 }
 
 // putHold writes a hold, or renews it.
-func putHold(ctx context.Context, tx pgx.Tx, house, sandbox string, h lease.Hold) error {
+func putHold(ctx context.Context, tx pgx.Tx, house, sandbox string, h rows.Hold) error {
 	var ttl *time.Duration
 	if h.TTL > 0 {
 		ttl = &h.TTL
@@ -99,7 +99,7 @@ func (l boxLease) Read(ctx context.Context) (s lease.State, err error) {
 }
 
 // Hold is lease.Lease's.
-func (l boxLease) Hold(ctx context.Context, h lease.Hold) error {
+func (l boxLease) Hold(ctx context.Context, h rows.Hold) error {
 	return l.tx(ctx, "hold the lease", func(tx pgx.Tx) error {
 		house, s, err := leaseState(ctx, tx, l.id, "for share")
 		switch {
@@ -113,7 +113,7 @@ func (l boxLease) Hold(ctx context.Context, h lease.Hold) error {
 }
 
 // Try is lease.Lease's.
-func (l boxLease) Try(ctx context.Context, h lease.Hold) (got bool, err error) {
+func (l boxLease) Try(ctx context.Context, h rows.Hold) (got bool, err error) {
 	err = l.tx(ctx, "hold the lease", func(tx pgx.Tx) error {
 		house, s, err := leaseState(ctx, tx, l.id, "for update")
 		switch {
@@ -122,7 +122,7 @@ func (l boxLease) Try(ctx context.Context, h lease.Hold) (got bool, err error) {
 		case s.Released:
 			return lease.ErrReleased
 		}
-		other, held := s.Held(func(lease.Hold) bool { return false })
+		other, held := s.Held(func(rows.Hold) bool { return false })
 		if got = !held || other.Holder == h.Holder; !got {
 			return nil
 		}
@@ -142,7 +142,7 @@ func (l boxLease) Drop(ctx context.Context, holder string) error {
 // die declares a sandbox dead if its holds are those that were seen, and no thread runs in it but the judged ones. done
 // reports that it is dead; condemned notes that its machine is the reason.
 func (b Boxes) die(
-	ctx context.Context, sandbox string, seen []lease.Hold, judged []string, condemned bool,
+	ctx context.Context, sandbox string, seen []rows.Hold, judged []string, condemned bool,
 ) (done bool, err error) {
 	err = b.tx(ctx, "release sandbox "+sandbox, func(tx pgx.Tx) error {
 		_, s, err := leaseState(ctx, tx, sandbox, "for update")
@@ -175,7 +175,7 @@ func (b Boxes) die(
 func bury(ctx context.Context, tx pgx.Tx, sandbox string) error {
 	there, err := column[bool](ctx, tx, `select condemn_sandbox($1)`, sandbox)
 	if err == nil && !there[0] {
-		err = fmt.Errorf("sandbox: %w", ErrAbsent)
+		err = rows.Refuse(rows.ErrAbsent, "sandbox")
 	}
 	return err
 }

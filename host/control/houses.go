@@ -2,67 +2,51 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-)
 
-// House is a tenant. It owns everything but agents.
-type House struct {
-	ID                 string
-	Name               string
-	DefaultEnvironment string // of threads without one; "" for no default
-	CreatedAt          time.Time
-}
+	"arbe.0sk.ar/runner/host/rows"
+)
 
 const houseColumns = `id, name, coalesce(default_environment_id, '') as default_environment, created_at`
 
 // CreateHouse makes a house with its first owner. The host alone may.
-func (s Scope) CreateHouse(ctx context.Context, name string, owner uuid.UUID) (h House, err error) {
+func (s Scope) CreateHouse(ctx context.Context, name string, owner string) (h rows.House, err error) {
 	err = s.tx(ctx, "create house", func(tx pgx.Tx) error {
-		h, err = one[House](ctx, tx, "house", `insert into houses (name) values ($1) returning `+houseColumns, name)
+		h, err = one[rows.House](ctx, tx, "house",
+			`insert into houses (name) values ($1) returning `+houseColumns, name)
 		if err != nil {
 			return err
 		}
 		return exec(ctx, tx, "owner",
-			`insert into members (house_id, agent_id, role) values ($1, $2, $3)`, h.ID, owner, RoleOwner)
+			`insert into members (house_id, agent_id, role) values ($1, $2, $3)`, h.ID, owner, rows.RoleOwner)
 	})
 	return h, err
 }
 
 // Houses returns the scope's houses, by name.
-func (s Scope) Houses(ctx context.Context) (all []House, err error) {
+func (s Scope) Houses(ctx context.Context) (all []rows.House, err error) {
 	err = s.tx(ctx, "list houses", func(tx pgx.Tx) error {
-		all, err = many[House](ctx, tx, `select `+houseColumns+` from houses order by name, id`)
+		all, err = many[rows.House](ctx, tx, `select `+houseColumns+` from houses order by name, id`)
 		return err
 	})
 	return all, err
 }
 
 // House returns a house.
-func (s Scope) House(ctx context.Context, id string) (h House, err error) {
+func (s Scope) House(ctx context.Context, id string) (h rows.House, err error) {
 	err = s.tx(ctx, "read house "+id, func(tx pgx.Tx) error {
-		h, err = one[House](ctx, tx, "house", `select `+houseColumns+` from houses where id = $1`, id)
+		h, err = one[rows.House](ctx, tx, "house", `select `+houseColumns+` from houses where id = $1`, id)
 		return err
 	})
 	return h, err
 }
 
-// HouseCounts is how much a house has.
-type HouseCounts struct {
-	Members      int // that are in use
-	Environments int // archived ones included
-	Secrets      int
-	Sandboxes    int // those that may have a machine
-}
-
 // HouseCounts returns how much a house has.
-func (s Scope) HouseCounts(ctx context.Context, id string) (n HouseCounts, err error) {
+func (s Scope) HouseCounts(ctx context.Context, id string) (n rows.HouseCounts, err error) {
 	err = s.tx(ctx, "count what is in house "+id, func(tx pgx.Tx) error {
-		n, err = one[HouseCounts](ctx, tx, "house", `select
+		n, err = one[rows.HouseCounts](ctx, tx, "house", `select
 			(select count(*) from members where house_id = $1 and archived_at is null)::int as members,
 			(select count(*) from environments where house_id = $1)::int as environments,
 			(select count(*) from secrets where house_id = $1)::int as secrets,
@@ -91,12 +75,12 @@ func (s Scope) SetDefaultEnvironment(ctx context.Context, id, environment string
 	})
 }
 
-// DeleteHouse deletes a house and all that it owns. Logs stay. Only owners may. It returns ErrInUse for a house with
-// boxes whose machines may exist: without their rows they would be left.
+// DeleteHouse deletes a house and all that it owns. Logs stay. Only owners may. It returns rows.ErrInUse for a house
+// with boxes whose machines may exist: without their rows they would be left.
 func (s Scope) DeleteHouse(ctx context.Context, id string) error {
 	return s.tx(ctx, "delete house "+id, func(tx pgx.Tx) error {
 		// The lock is a statement of its own: what follows sees each box that was made before. None is made after it.
-		if _, err := one[House](ctx, tx, "house",
+		if _, err := one[rows.House](ctx, tx, "house",
 			`select `+houseColumns+` from houses where id = $1 for update`, id); err != nil {
 			return err
 		}
@@ -106,8 +90,8 @@ func (s Scope) DeleteHouse(ctx context.Context, id string) error {
 			return err
 		}
 		if len(boxes) > 0 {
-			return fmt.Errorf("house: %w: it has boxes (%s): delete them with arbe sandbox rm, or with arbe "+
-				"reconcile --all where no run needs them", ErrInUse, strings.Join(boxes, ", "))
+			return rows.Refuse(rows.ErrInUse, "house").Because("it has boxes (" + strings.Join(boxes, ", ") +
+				"): delete them with arbe sandbox rm, or with arbe reconcile --all where no run needs them")
 		}
 		return exec(ctx, tx, "house", `delete from houses where id = $1`, id)
 	})

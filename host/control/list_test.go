@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Lists have no configs: a thousand of them may be large.
@@ -14,14 +15,14 @@ func TestListsWithoutConfigs(t *testing.T) {
 	ctx, h := t.Context(), newHouse(t, db)
 	s := db.As(h.member)
 	config := json.RawMessage(`{"image": "x"}`)
-	e := must(s.CreateEnvironment(ctx, h.id, control.Recipe{Name: "large", Config: config}))(t)
-	thread := must(s.CreateThread(ctx, control.NewThread{House: h.id, Config: config}))(t)
+	e := must(s.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "large", Config: config}))(t)
+	thread := must(s.CreateThread(ctx, rows.NewThread{House: h.id, Config: config}))(t)
 	for _, e := range must(s.Environments(ctx, h.id))(t) {
 		if e.Config != nil {
 			t.Errorf("the list has the config %s", e.Config)
 		}
 	}
-	for _, v := range must(s.Threads(ctx, control.Query{House: h.id}))(t) {
+	for _, v := range must(s.Threads(ctx, rows.Query{House: h.id}))(t) {
 		if v.Config != nil {
 			t.Errorf("the list has the config %s", v.Config)
 		}
@@ -39,24 +40,24 @@ func TestChangeTags(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, h := t.Context(), newHouse(t, db)
 	s, yes := db.As(h.member), true
-	n := control.NewThread{House: h.id, Agent: h.bot, Tags: []string{"b", "a"}}
+	n := rows.NewThread{House: h.id, Agent: h.bot, Tags: []string{"b", "a"}}
 	id := must(s.CreateThread(ctx, n))(t).ID
 	for _, tt := range []struct {
-		change control.ThreadChange
+		change rows.ThreadChange
 		want   []string
 	}{
-		{control.ThreadChange{Pinned: &yes}, []string{"b", "a"}},
-		{control.ThreadChange{AddTags: []string{"c", "a"}}, []string{"b", "a", "c"}},
-		{control.ThreadChange{AddTags: []string{"d", "b"}, RemoveTags: []string{"b", "x"}}, []string{"a", "c", "d"}},
-		{control.ThreadChange{Tags: &[]string{"e"}, AddTags: []string{"f"}}, []string{"e", "f"}},
-		{control.ThreadChange{RemoveTags: []string{"e", "f"}}, []string{}},
+		{rows.ThreadChange{Pinned: &yes}, []string{"b", "a"}},
+		{rows.ThreadChange{AddTags: []string{"c", "a"}}, []string{"b", "a", "c"}},
+		{rows.ThreadChange{AddTags: []string{"d", "b"}, RemoveTags: []string{"b", "x"}}, []string{"a", "c", "d"}},
+		{rows.ThreadChange{Tags: &[]string{"e"}, AddTags: []string{"f"}}, []string{"e", "f"}},
+		{rows.ThreadChange{RemoveTags: []string{"e", "f"}}, []string{}},
 	} {
 		if got := must(s.ChangeThread(ctx, id, tt.change))(t); !slices.Equal(got.Tags, tt.want) {
 			t.Errorf("%+v: got %q, want %q", tt.change, got.Tags, tt.want)
 		}
 	}
-	_, err := s.ChangeThread(ctx, id, control.ThreadChange{AddTags: []string{"g"}, Closed: &yes}) // it is no chat
-	is(t, err, control.ErrInvalid)
+	_, err := s.ChangeThread(ctx, id, rows.ThreadChange{AddTags: []string{"g"}, Closed: &yes}) // it is no chat
+	is(t, err, rows.ErrInvalid)
 	if got := must(s.Thread(ctx, id))(t); len(got.Tags) > 0 {
 		t.Errorf("a change that was refused left the tags %q", got.Tags)
 	}
@@ -78,7 +79,7 @@ func TestHouseCounts(t *testing.T) {
 	}
 	check(t, db.Host().ArchiveMember(ctx, h.id, h.member))
 	got := must(db.Host().HouseCounts(ctx, h.id))(t)
-	if want := (control.HouseCounts{Members: 2, Environments: 1101, Secrets: 1200, Sandboxes: 1300}); got != want {
+	if want := (rows.HouseCounts{Members: 2, Environments: 1101, Secrets: 1200, Sandboxes: 1300}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // A database is of one log, that of its first server: what rows have of runs is a cache of it. A host of another log,
 // as of a server that was started with an empty data folder, would find none of the runs there, and make every row
-// idle. So each of its transactions ends with ErrOtherLog, before it has read or written a row, until the database is
-// moved (Move).
-
-// ErrOtherLog is the error of a host whose log is not the database's.
-var ErrOtherLog = errors.New("the database is of another log; arbe db adopt moves it to this one")
+// idle. So each of its transactions ends with rows.ErrOtherLog, before it has read or written a row, until the database
+// is moved (Move).
 
 // codeOtherLog is the SQLSTATE that the function require_log raises.
 const codeOtherLog = "ARBE1"
@@ -63,14 +62,14 @@ func (db *DB) Log(ctx context.Context) (b BoundLog, err error) {
 
 func boundLog(ctx context.Context, tx pgx.Tx) (BoundLog, error) {
 	b, err := one[BoundLog](ctx, tx, "log", `select log, bound_at as at from bound_log`)
-	if errors.Is(err, ErrAbsent) {
+	if errors.Is(err, rows.ErrAbsent) {
 		err = nil
 	}
 	return b, err
 }
 
 // Bind makes the database one of the log with this id, where it is of none yet. Of several logs at once one gets it. It
-// returns ErrOtherLog to the others.
+// returns rows.ErrOtherLog to the others.
 func (db *DB) Bind(ctx context.Context, log string) error {
 	return db.Of("").Host().tx(ctx, "bind the database to its log", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `insert into bound_log (log) values ($1) on conflict do nothing`, log); err != nil {
@@ -78,15 +77,15 @@ func (db *DB) Bind(ctx context.Context, log string) error {
 		}
 		b, err := boundLog(ctx, tx)
 		if err == nil && b.Log != log {
-			err = fmt.Errorf("%w (its rows are of the log %s, and not of %s)", ErrOtherLog, b.Log, log)
+			err = fmt.Errorf("%w (its rows are of the log %s, and not of %s)", rows.ErrOtherLog, b.Log, log)
 		}
 		return err
 	})
 }
 
 // Move makes the database one of the log with this id, whichever it was of. It waits for the transactions of that log,
-// and later ones return ErrOtherLog. Rows follow once a server of the log projects them: all of them, as an offset of
-// one log means nothing in another.
+// and later ones return rows.ErrOtherLog. Rows follow once a server of the log projects them: all of them, as an offset
+// of one log means nothing in another.
 func (db *DB) Move(ctx context.Context, log string) error {
 	return db.Of("").Host().tx(ctx, "move the database to another log", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(logLock)); err != nil {
@@ -119,18 +118,18 @@ func (db *DB) Beside(ctx context.Context, has map[string]bool) (n Beside, err er
 	}
 	err = db.Of("").Host().tx(ctx, "count the rows beside a log", func(tx pgx.Tx) error {
 		n = Beside{}
-		rows, err := many[row](ctx, tx, `select id, status, agent_id is not null as driven from threads`)
+		found, err := many[row](ctx, tx, `select id, status, agent_id is not null as driven from threads`)
 		if err != nil {
 			return err
 		}
-		for _, r := range rows {
+		for _, r := range found {
 			n.Threads++
 			switch {
 			case has[r.ID]:
 				n.Found++
-			case r.Driven && r.Status != ThreadIdle:
+			case r.Driven && r.Status != rows.ThreadIdle:
 				n.Idle++
-				if r.Status == ThreadRunning {
+				if r.Status == rows.ThreadRunning {
 					n.Running++
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Of servers with a log each that open a new database at the same time, one gets it, and keeps it.
@@ -36,7 +37,7 @@ func TestBind(t *testing.T) {
 	for i, err := range errs {
 		again := db.Bind(t.Context(), fmt.Sprint("log", i))
 		for _, err := range []error{err, again} {
-			if i == first && err != nil || i != first && !errors.Is(err, control.ErrOtherLog) {
+			if i == first && err != nil || i != first && !errors.Is(err, rows.ErrOtherLog) {
 				t.Errorf("server %d, where server %d has the database: %v", i, first, err)
 			}
 		}
@@ -69,7 +70,7 @@ func TestOtherLog(t *testing.T) {
 	w.row(t, "idle")
 	w.add(t, "running", signal("r1", "running", "running"))
 	l := w.lead(t)
-	w.is(t, "before", "running", control.ThreadRunning, "")
+	w.is(t, "before", "running", rows.ThreadRunning, "")
 	l.Close()
 	box := must(db.Host().Resolve(t.Context(), "idle", control.Want{Environment: w.h.env}))(t).Sandbox.ID
 	check(t, db.Bind(t.Context(), "own"))
@@ -96,7 +97,7 @@ func TestOtherLog(t *testing.T) {
 			return err
 		},
 		"settle": func(ctx context.Context, other *control.DB) error {
-			return boxesOf(other).Ended(ctx, "running", "r1", control.ThreadFailed)
+			return boxesOf(other).Ended(ctx, "running", "r1", rows.ThreadFailed)
 		},
 		"condemn": func(ctx context.Context, other *control.DB) error {
 			_, err := boxesOf(other).Condemn(ctx, box, nil, nil)
@@ -114,11 +115,11 @@ func TestOtherLog(t *testing.T) {
 			return other.As(w.h.owner).RenameHouse(ctx, w.h.id, "another")
 		},
 		"houses of a member": func(ctx context.Context, other *control.DB) error {
-			_, err := other.Houses(ctx, w.h.owner.String())
+			_, err := other.Houses(ctx, w.h.owner)
 			return err
 		},
 	} {
-		if err := f(t.Context(), db.Of("other")); !errors.Is(err, control.ErrOtherLog) {
+		if err := f(t.Context(), db.Of("other")); !errors.Is(err, rows.ErrOtherLog) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if after := contents(t, c); after != before {
@@ -147,14 +148,14 @@ func TestMove(t *testing.T) {
 	check(t, db.Bind(t.Context(), "first"))
 	first.row(t, "both")
 	first.row(t, "only0")
-	rows := func(w *logged, when, both, only string) {
+	statuses := func(w *logged, when, both, only string) {
 		t.Helper()
 		l := w.lead(t)
 		defer l.Close()
 		w.is(t, when, "both", both, "")
 		w.is(t, when, "only0", only, "")
 	}
-	rows(first, "before", control.ThreadFailed, control.ThreadRunning)
+	statuses(first, "before", rows.ThreadFailed, rows.ThreadRunning)
 
 	// A transaction of the first log ends before the move.
 	c := connect(t, url)
@@ -170,8 +171,8 @@ func TestMove(t *testing.T) {
 	check(t, tx.Commit(t.Context()))
 	check(t, <-moved)
 	_, err := db.Of("first").Host().Thread(t.Context(), "both")
-	is(t, err, control.ErrOtherLog)
-	rows(second, "moved", control.ThreadCompleted, control.ThreadIdle)
+	is(t, err, rows.ErrOtherLog)
+	statuses(second, "moved", rows.ThreadCompleted, rows.ThreadIdle)
 	check(t, db.Move(t.Context(), "first"))
-	rows(first, "moved back", control.ThreadFailed, control.ThreadRunning)
+	statuses(first, "moved back", rows.ThreadFailed, rows.ThreadRunning)
 }

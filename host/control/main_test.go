@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/test/postgres"
 	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
@@ -86,19 +87,19 @@ func connect(t testing.TB, url string) *pgx.Conn {
 // house is a house with its people, a bot and an environment.
 type house struct {
 	id, env            string
-	owner, member, bot uuid.UUID
+	owner, member, bot string
 }
 
 func newHouse(t testing.TB, db *control.DB) house {
 	t.Helper()
 	ctx, host := t.Context(), db.Host()
-	h := house{owner: uuid.New(), member: uuid.New()}
+	h := house{owner: uuid.NewString(), member: uuid.NewString()}
 	check(t, host.CreateHuman(ctx, h.owner, "Owner"))
 	check(t, host.CreateHuman(ctx, h.member, "Member"))
 	h.id = must(host.CreateHouse(ctx, "a house", h.owner))(t).ID
-	must(host.AddMember(ctx, h.id, h.member, control.RoleMember))(t)
+	must(host.AddMember(ctx, h.id, h.member, rows.RoleMember))(t)
 	h.bot = must(host.CreateBot(ctx, "Bot", "pi"))(t).ID
-	must(host.AddMember(ctx, h.id, h.bot, control.RoleMember))(t)
-	h.env = must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "base"}))(t).ID
+	must(host.AddMember(ctx, h.id, h.bot, rows.RoleMember))(t)
+	h.env = must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "base"}))(t).ID
 	return h
 }

@@ -2,22 +2,14 @@ package control
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
 // Houses returns the houses of an agent; none for one that does not exist or is archived. With HousesOf it makes a DB
 // the rows by which package member decides.
-func (db *DB) Houses(ctx context.Context, agent string) ([]string, error) {
-	id, err := uuid.Parse(agent)
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", ErrInvalid)
-	}
-	var all []string
-	s := db.As(id)
-	err = s.tx(ctx, "list the houses of agent "+id.String(), func(tx pgx.Tx) error {
+func (db *DB) Houses(ctx context.Context, agent string) (all []string, err error) {
+	err = db.As(agent).tx(ctx, "list the houses of agent "+agent, func(tx pgx.Tx) error {
 		all, err = column[string](ctx, tx, `select id from houses order by id`)
 		return err
 	})
@@ -28,13 +20,13 @@ func (db *DB) Houses(ctx context.Context, agent string) ([]string, error) {
 func (db *DB) HousesOf(ctx context.Context, threads []string) (map[string]string, error) {
 	var houses map[string]string
 	err := db.Host().tx(ctx, "read the houses of threads", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `select id, house_id from threads where id = any ($1)`, threads)
+		found, err := tx.Query(ctx, `select id, house_id from threads where id = any ($1)`, threads)
 		if err != nil {
 			return err
 		}
 		houses = map[string]string{}
 		var thread, house string
-		_, err = pgx.ForEachRow(rows, []any{&thread, &house}, func() error {
+		_, err = pgx.ForEachRow(found, []any{&thread, &house}, func() error {
 			houses[thread] = house
 			return nil
 		})

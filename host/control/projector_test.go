@@ -20,6 +20,7 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -49,7 +50,7 @@ func newLogged(t *testing.T, db *control.DB) *logged {
 // row makes a thread that the house's bot drives.
 func (w *logged) row(t *testing.T, id string) {
 	t.Helper()
-	n := control.NewThread{ID: id, House: w.h.id, Agent: w.h.bot}
+	n := rows.NewThread{ID: id, House: w.h.id, Agent: w.h.bot}
 	must(w.db.Host().CreateThread(t.Context(), n))(t)
 }
 
@@ -83,7 +84,7 @@ func (w *logged) lead(t *testing.T) control.Leader {
 }
 
 // is checks a thread's row.
-func (w *logged) is(t *testing.T, when, id, status, claimed string) control.Thread {
+func (w *logged) is(t *testing.T, when, id, status, claimed string) rows.Thread {
 	t.Helper()
 	got := must(w.db.Host().Thread(t.Context(), id))(t)
 	if got.Status != status || got.ClaimedRun != claimed {
@@ -148,7 +149,7 @@ func TestFullProjectorKills(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- l.Sync(t.Context()) }()
 		check(t, s.Kill())
-		if err := <-ended; err != nil && !errors.Is(err, control.ErrAway) {
+		if err := <-ended; err != nil && !errors.Is(err, rows.ErrAway) {
 			t.Errorf("got %v", err)
 		}
 		l.Close()
@@ -206,20 +207,20 @@ func TestProjectorKeepsClaims(t *testing.T) {
 	w.row(t, "t")
 	w.add(t, "t", signal("r1", "running", "running"))
 	l := w.lead(t)
-	w.is(t, "run 1", "t", control.ThreadRunning, "")
+	w.is(t, "run 1", "t", rows.ThreadRunning, "")
 	w.add(t, "t", signal("r1", "orphan.0", "failed"))
 	check(t, l.Sync(ctx))
-	w.is(t, "given up", "t", control.ThreadFailed, "")
+	w.is(t, "given up", "t", rows.ThreadFailed, "")
 	must(host.Claim(ctx, "t", "r2"))(t)
 	for _, late := range []string{"end.0", "end.1"} {
 		w.add(t, "t", signal("r1", late, "completed"))
 		check(t, errors.Join(l.Sync(ctx), l.Compare(ctx)))
-		w.is(t, "a late "+late+" of run 1", "t", control.ThreadRunning, "r2")
+		w.is(t, "a late "+late+" of run 1", "t", rows.ThreadRunning, "r2")
 	}
-	before := w.is(t, "run 2", "t", control.ThreadRunning, "r2")
+	before := w.is(t, "run 2", "t", rows.ThreadRunning, "r2")
 	w.add(t, "t", signal("r2", "running", "running"))
 	check(t, l.Sync(ctx))
-	known := w.is(t, "known", "t", control.ThreadRunning, "")
+	known := w.is(t, "known", "t", rows.ThreadRunning, "")
 	if known.UpdatedAt.Equal(before.UpdatedAt) {
 		t.Error("the row has changed and its time has not")
 	}
@@ -228,19 +229,19 @@ func TestProjectorKeepsClaims(t *testing.T) {
 		Payload: []byte(`{"type":"signal.dispatch.heartbeat","runId":"r2","harness":"pi","beat":0,"nextMs":5000}`),
 	})
 	check(t, l.Sync(ctx))
-	if beat := w.is(t, "heartbeat", "t", control.ThreadRunning, ""); !beat.UpdatedAt.Equal(known.UpdatedAt) {
+	if beat := w.is(t, "heartbeat", "t", rows.ThreadRunning, ""); !beat.UpdatedAt.Equal(known.UpdatedAt) {
 		t.Error("a heartbeat changes the row")
 	}
 	w.add(t, "t", signal("r1", "end.2", "failed"), signal("r2", "end.0", "completed"))
 	check(t, l.Sync(ctx))
-	w.is(t, "the end of run 2", "t", control.ThreadCompleted, "")
+	w.is(t, "the end of run 2", "t", rows.ThreadCompleted, "")
 
 	// A claimed run that the log knows, under a later one that nobody has claimed.
 	must(host.Claim(ctx, "t", "r3"))(t)
 	w.add(t, "t", signal("r3", "running", "running"), signal("r3", "end.0", "completed"),
 		signal("r4", "running", "running"), signal("r4", "end.0", "cancelled"))
 	check(t, l.Sync(ctx))
-	w.is(t, "run 4", "t", control.ThreadCancelled, "")
+	w.is(t, "run 4", "t", rows.ThreadCancelled, "")
 
 	// A claim whose run never shows.
 	must(host.Claim(ctx, "t", "r5"))(t)
@@ -249,7 +250,7 @@ func TestProjectorKeepsClaims(t *testing.T) {
 			t.Errorf("abandoned: %t", done)
 		}
 	}
-	w.is(t, "abandoned", "t", control.ThreadCancelled, "")
+	w.is(t, "abandoned", "t", rows.ThreadCancelled, "")
 }
 
 // Rows without a log, logs without a row, rows that come after their log, and logs that are deleted.
@@ -260,23 +261,23 @@ func TestProjectorFollowsDeletions(t *testing.T) {
 	w.row(t, "unwritten")
 	w.add(t, "rowless", signal("r1", "running", "running"))
 	l := w.lead(t)
-	w.is(t, "no log", "unwritten", control.ThreadIdle, "")
+	w.is(t, "no log", "unwritten", rows.ThreadIdle, "")
 	w.row(t, "rowless")
 	check(t, l.Sweep(ctx))
-	w.is(t, "a late row", "rowless", control.ThreadRunning, "")
+	w.is(t, "a late row", "rowless", rows.ThreadRunning, "")
 	w.add(t, "rowless", signal("r1", "end.0", "completed"), signal("r2", "running", "running"))
 	check(t, l.Sync(ctx))
 	check(t, w.log.Delete(ctx, thread.StreamName("rowless")))
 	check(t, errors.Join(w.x.Sync(ctx), l.Sync(ctx)))
-	w.is(t, "deleted", "rowless", control.ThreadIdle, "")
+	w.is(t, "deleted", "rowless", rows.ThreadIdle, "")
 	w.row(t, "unseen")
 	w.add(t, "unseen", signal("r3", "running", "running"))
 	check(t, l.Sync(ctx))
-	w.is(t, "another log", "unseen", control.ThreadRunning, "")
+	w.is(t, "another log", "unseen", rows.ThreadRunning, "")
 	l.Close()
 	check(t, w.log.Delete(ctx, thread.StreamName("unseen"))) // while no projector looks
 	w.lead(t)
-	w.is(t, "deleted before", "unseen", control.ThreadIdle, "")
+	w.is(t, "deleted before", "unseen", rows.ThreadIdle, "")
 }
 
 // One projector writes; the next one does when the first one's connection ends.
@@ -290,9 +291,9 @@ func TestOneProjector(t *testing.T) {
 		where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`))(t)
 	w.row(t, "t")
 	w.add(t, "t", signal("r1", "running", "running"))
-	is(t, l.Sync(t.Context()), control.ErrAway)
+	is(t, l.Sync(t.Context()), rows.ErrAway)
 	w.lead(t)
-	w.is(t, "the next projector", "t", control.ThreadRunning, "")
+	w.is(t, "the next projector", "t", rows.ThreadRunning, "")
 }
 
 // A projector that runs follows the log over restarts of the database: rows catch up.
@@ -325,13 +326,13 @@ func TestProjectorRuns(t *testing.T) {
 		for _, id := range ids {
 			w.add(t, id, signal(run, "running", "running"))
 		}
-		until(control.ThreadRunning)
+		until(rows.ThreadRunning)
 		check(t, end())
 		for _, id := range ids { // meanwhile the log grows
 			w.add(t, id, signal(run, "end.0", "completed"))
 		}
 		check(t, s.Restart())
-		until(control.ThreadCompleted)
+		until(rows.ThreadCompleted)
 	}
 	cancel()
 	check(t, <-ended)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Ids are sixteen letters of base32 and differ.
@@ -44,21 +45,21 @@ func TestHouse(t *testing.T) {
 	if got.Name != "renamed" || got.DefaultEnvironment != h.env || got.CreatedAt.IsZero() {
 		t.Errorf("got %+v", got)
 	}
-	is(t, member.RenameHouse(ctx, h.id, "x"), control.ErrAbsent)
-	is(t, member.DeleteHouse(ctx, h.id), control.ErrAbsent)
-	_, err := db.As(uuid.New()).House(ctx, h.id)
-	is(t, err, control.ErrAbsent)
-	th := must(member.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot}))(t)
+	is(t, member.RenameHouse(ctx, h.id, "x"), rows.ErrAbsent)
+	is(t, member.DeleteHouse(ctx, h.id), rows.ErrAbsent)
+	_, err := db.As(uuid.NewString()).House(ctx, h.id)
+	is(t, err, rows.ErrAbsent)
+	th := must(member.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot}))(t)
 	box := must(member.Resolve(ctx, th.ID, control.Want{}))(t).Sandbox.ID
-	check(t, owner.DeleteEnvironment(ctx, must(member.CreateEnvironment(ctx, h.id, control.Recipe{Name: "x"}))(t).ID))
-	is(t, owner.DeleteHouse(ctx, h.id), control.ErrInUse)
+	check(t, owner.DeleteEnvironment(ctx, must(member.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "x"}))(t).ID))
+	is(t, owner.DeleteHouse(ctx, h.id), rows.ErrInUse)
 	check(t, condemn(ctx, boxes(db), box))
-	is(t, owner.DeleteHouse(ctx, h.id), control.ErrInUse) // its machine may exist
+	is(t, owner.DeleteHouse(ctx, h.id), rows.ErrInUse) // its machine may exist
 	check(t, boxes(db).Gone(ctx, box))
 	check(t, owner.DeleteHouse(ctx, h.id))
 	_, err = db.Host().Thread(ctx, th.ID)
-	is(t, err, control.ErrAbsent)
-	for _, id := range []uuid.UUID{h.owner, h.member, h.bot} {
+	is(t, err, rows.ErrAbsent)
+	for _, id := range []string{h.owner, h.member, h.bot} {
 		must(db.Host().Agent(ctx, id))(t)
 	}
 }
@@ -79,33 +80,30 @@ func TestMembers(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, h := t.Context(), newHouse(t, db)
 	owner := db.As(h.owner)
-	is(t, owner.RemoveMember(ctx, h.id, h.owner), control.ErrLastOwner)
-	is(t, owner.ArchiveMember(ctx, h.id, h.owner), control.ErrLastOwner)
-	is(t, owner.SetRole(ctx, h.id, h.owner, control.RoleMember), control.ErrLastOwner)
-	is(t, owner.SetRole(ctx, h.id, h.bot, control.RoleOwner), control.ErrInvalid)
-	is(t, owner.SetRole(ctx, h.id, uuid.New(), control.RoleMember), control.ErrAbsent)
-	is(t, db.As(h.member).RemoveMember(ctx, h.id, h.owner), control.ErrAbsent)
-	_, err := owner.AddMember(ctx, h.id, h.member, control.RoleMember)
-	is(t, err, control.ErrTaken)
-	_, err = owner.AddMember(ctx, h.id, uuid.New(), control.RoleMember)
-	is(t, err, control.ErrReference)
-	_, err = db.As(h.member).AddMember(ctx, h.id, uuid.New(), control.RoleMember)
-	is(t, err, control.ErrForbidden)
-	if err == nil || !strings.HasPrefix(err.Error(), "add member to house "+h.id) {
-		t.Errorf("got %v", err)
-	}
+	is(t, owner.RemoveMember(ctx, h.id, h.owner), rows.ErrLastOwner)
+	is(t, owner.ArchiveMember(ctx, h.id, h.owner), rows.ErrLastOwner)
+	is(t, owner.SetRole(ctx, h.id, h.owner, rows.RoleMember), rows.ErrLastOwner)
+	is(t, owner.SetRole(ctx, h.id, h.bot, rows.RoleOwner), rows.ErrInvalid)
+	is(t, owner.SetRole(ctx, h.id, uuid.NewString(), rows.RoleMember), rows.ErrAbsent)
+	is(t, db.As(h.member).RemoveMember(ctx, h.id, h.owner), rows.ErrAbsent)
+	_, err := owner.AddMember(ctx, h.id, h.member, rows.RoleMember)
+	is(t, err, rows.ErrTaken)
+	_, err = owner.AddMember(ctx, h.id, uuid.NewString(), rows.RoleMember)
+	is(t, err, rows.ErrReference)
+	_, err = db.As(h.member).AddMember(ctx, h.id, uuid.NewString(), rows.RoleMember)
+	is(t, err, rows.ErrForbidden)
 
 	check(t, owner.ArchiveMember(ctx, h.id, h.member))
 	if all := must(db.As(h.member).Houses(ctx))(t); len(all) != 0 {
 		t.Errorf("one that has left sees %v", all)
 	}
-	back := must(owner.AddMember(ctx, h.id, h.member, control.RoleOwner))(t)
-	if back.ArchivedAt != nil || back.Role != control.RoleOwner {
+	back := must(owner.AddMember(ctx, h.id, h.member, rows.RoleOwner))(t)
+	if back.ArchivedAt != nil || back.Role != rows.RoleOwner {
 		t.Errorf("got %+v", back)
 	}
 	var both sync.WaitGroup
 	left := make([]error, 2)
-	for i, agent := range []uuid.UUID{h.owner, h.member} {
+	for i, agent := range []string{h.owner, h.member} {
 		both.Go(func() { left[i] = db.As(agent).RemoveMember(ctx, h.id, agent) })
 	}
 	both.Wait()
@@ -114,7 +112,7 @@ func TestMembers(t *testing.T) {
 	}
 	owners := 0
 	for _, m := range must(db.Host().Members(ctx, h.id))(t) {
-		if m.Role == control.RoleOwner {
+		if m.Role == rows.RoleOwner {
 			owners++
 		}
 	}
@@ -128,7 +126,7 @@ func TestArchive(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, h := t.Context(), newHouse(t, db)
 	host := db.Host()
-	th := must(host.CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
+	th := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
 	for name, tt := range map[string]struct{ remove, archive func() error }{
 		"environment": {
 			func() error { return host.DeleteEnvironment(ctx, h.env) },
@@ -144,19 +142,19 @@ func TestArchive(t *testing.T) {
 		},
 	} {
 		err := tt.remove()
-		is(t, err, control.ErrInUse)
+		is(t, err, rows.ErrInUse)
 		if err != nil && !strings.Contains(err.Error(), "threads names it): archive the ") {
 			t.Errorf("%s: %v", name, err)
 		}
 		check(t, errors.Join(tt.archive(), tt.archive()))
 	}
-	_, err := host.CreateThread(ctx, control.NewThread{House: h.id, Environment: h.env})
-	is(t, err, control.ErrArchived)
-	_, err = host.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot})
-	is(t, err, control.ErrArchived)
+	_, err := host.CreateThread(ctx, rows.NewThread{House: h.id, Environment: h.env})
+	is(t, err, rows.ErrArchived)
+	_, err = host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot})
+	is(t, err, rows.ErrArchived)
 	_, err = host.Resolve(ctx, th.ID, control.Want{})
-	is(t, err, control.ErrArchived)
-	is(t, host.SetDefaultEnvironment(ctx, h.id, h.env), control.ErrArchived)
+	is(t, err, rows.ErrArchived)
+	is(t, host.SetDefaultEnvironment(ctx, h.id, h.env), rows.ErrArchived)
 }
 
 // An archived agent has no access, in any house.
@@ -174,12 +172,12 @@ func TestEnvironments(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, h := t.Context(), newHouse(t, db)
 	s := db.As(h.member)
-	recipe := control.Recipe{
+	recipe := rows.Recipe{
 		Name: "web", Runtime: "local", Config: json.RawMessage(`{"image": "node:24"}`),
-		Bindings: []control.Binding{{Name: "TOKEN", Required: true}, {Name: "OTHER"}},
+		Bindings: []rows.Binding{{Name: "TOKEN", Required: true}, {Name: "OTHER"}},
 	}
 	e := must(s.CreateEnvironment(ctx, h.id, recipe))(t)
-	got := control.Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: e.Bindings}
+	got := rows.Recipe{Name: e.Name, Runtime: e.Runtime, Config: e.Config, Bindings: e.Bindings}
 	if d := cmp.Diff(recipe, got); d != "" || e.House != h.id {
 		t.Error(d)
 	}
@@ -188,17 +186,19 @@ func TestEnvironments(t *testing.T) {
 			t.Errorf("%s: %v", name, all)
 		}
 	}
-	recipe.Bindings = nil
-	must(s.ChangeEnvironment(ctx, e.ID, recipe))(t)
+	must(s.ChangeEnvironment(ctx, e.ID, rows.EnvironmentChange{Recipe: func(r *rows.Recipe) error {
+		r.Bindings = nil
+		return nil
+	}}))(t)
 	if e := must(s.Environment(ctx, e.ID))(t); len(e.Bindings) != 0 || len(must(s.Environments(ctx, h.id))(t)) != 2 {
 		t.Errorf("got %+v", e)
 	}
-	_, err := s.CreateEnvironment(ctx, h.id, control.Recipe{Name: "x", Config: json.RawMessage(`[]`)})
-	is(t, err, control.ErrInvalid)
-	_, err = s.CreateEnvironment(ctx, "none", control.Recipe{Name: "x"})
-	is(t, err, control.ErrForbidden)
-	_, err = db.Host().CreateEnvironment(ctx, "none", control.Recipe{Name: "x"})
-	is(t, err, control.ErrReference)
+	_, err := s.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "x", Config: json.RawMessage(`[]`)})
+	is(t, err, rows.ErrInvalid)
+	_, err = s.CreateEnvironment(ctx, "none", rows.Recipe{Name: "x"})
+	is(t, err, rows.ErrForbidden)
+	_, err = db.Host().CreateEnvironment(ctx, "none", rows.Recipe{Name: "x"})
+	is(t, err, rows.ErrReference)
 }
 
 // Secrets: owners put and delete them, members read their names, and sealed values are read by the host alone.
@@ -217,9 +217,9 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("got %+v, then %+v", first, again)
 	}
 	_, err := db.As(h.member).PutSecret(ctx, h.id, "MINE", sealed("x", "k"))
-	is(t, err, control.ErrForbidden)
+	is(t, err, rows.ErrForbidden)
 	_, err = owner.PutSecret(ctx, h.id, "not a name", sealed("x", "k"))
-	is(t, err, control.ErrInvalid)
+	is(t, err, rows.ErrInvalid)
 	failed := errors.New("the key is away")
 	_, err = owner.PutSecret(ctx, h.id, "LATER", func(string) (control.Sealed, error) {
 		return control.Sealed{}, failed
@@ -229,11 +229,11 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("got %v", all)
 	}
 
-	e := must(owner.CreateEnvironment(ctx, h.id, control.Recipe{
-		Name: "e", Bindings: []control.Binding{{Name: "ABSENT", Required: true}, {Name: "TOKEN"}},
+	e := must(owner.CreateEnvironment(ctx, h.id, rows.Recipe{
+		Name: "e", Bindings: []rows.Binding{{Name: "ABSENT", Required: true}, {Name: "TOKEN"}},
 	}))(t)
 	_, err = owner.BoundSecrets(ctx, e.ID)
-	is(t, err, control.ErrForbidden)
+	is(t, err, rows.ErrForbidden)
 	bound := must(host.BoundSecrets(ctx, e.ID))(t)
 	if len(bound) != 2 || bound[0].Value != nil || !bound[0].Required || bound[1].Value == nil ||
 		string(bound[1].Value.Ciphertext) != "two of "+first.ID || bound[1].Value.KeyID != "k2" {
@@ -253,7 +253,7 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("left: %v", old)
 	}
 	check(t, owner.DeleteSecret(ctx, h.id, "TOKEN"))
-	is(t, owner.DeleteSecret(ctx, h.id, "TOKEN"), control.ErrAbsent)
+	is(t, owner.DeleteSecret(ctx, h.id, "TOKEN"), rows.ErrAbsent)
 }
 
 // Threads: what is chosen stays, lists have their filters and pages, updated_at follows each change of a row.
@@ -261,66 +261,66 @@ func TestThreads(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, h := t.Context(), newHouse(t, db)
 	s := db.As(h.member)
-	root := must(s.CreateThread(ctx, control.NewThread{
+	root := must(s.CreateThread(ctx, rows.NewThread{
 		ID: "chosen-1", House: h.id, Name: "Root", Pinned: true, Tags: []string{"a", "b"},
-		ParentAgent: h.bot, Environment: h.env, Config: json.RawMessage(`{"k": 1}`),
+		Environment: h.env, Config: json.RawMessage(`{"k": 1}`),
 	}))(t)
-	if root.Stream != "chosen-1" || root.Status != control.ThreadOpen || root.PinnedAt == nil || root.Agent != nil ||
-		root.ParentAgent == nil || *root.ParentAgent != h.bot || !root.UpdatedAt.Equal(root.CreatedAt) {
+	if root.Status != rows.ThreadOpen || !root.Pinned || root.Agent != "" || !root.UpdatedAt.Equal(root.CreatedAt) {
 		t.Errorf("got %+v", root)
 	}
-	_, err := s.CreateThread(ctx, control.NewThread{ID: "chosen-1", House: h.id})
-	is(t, err, control.ErrTaken)
-	_, err = s.CreateThread(ctx, control.NewThread{ID: "not valid", House: h.id})
-	is(t, err, control.ErrInvalid)
-	_, err = s.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.owner})
-	is(t, err, control.ErrInvalid)
+	_, err := s.CreateThread(ctx, rows.NewThread{ID: "chosen-1", House: h.id})
+	is(t, err, rows.ErrTaken)
+	_, err = s.CreateThread(ctx, rows.NewThread{ID: "not valid", House: h.id})
+	is(t, err, rows.ErrInvalid)
+	_, err = s.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.owner})
+	is(t, err, rows.ErrInvalid)
 	var ids []string
+	var marks []rows.Mark
 	for range 5 {
-		child := must(s.CreateThread(ctx, control.NewThread{House: h.id, Parent: root.ID, Agent: h.bot}))(t)
-		if child.Status != control.ThreadIdle || child.Tags == nil || len(child.ID) != 16 {
+		child := must(s.CreateThread(ctx, rows.NewThread{House: h.id, Parent: root.ID, Agent: h.bot}))(t)
+		if child.Status != rows.ThreadIdle || child.Tags == nil || len(child.ID) != 16 {
 			t.Errorf("got %+v", child)
 		}
-		ids = append([]string{child.ID}, ids...)
+		ids, marks = append([]string{child.ID}, ids...), append([]rows.Mark{child.Mark()}, marks...)
 	}
-	list := func(q control.Query) (got []string) {
+	list := func(q rows.Query) (got []string) {
 		for _, v := range must(s.Threads(ctx, q))(t) {
 			got = append(got, v.ID)
 		}
 		return got
 	}
 	for name, tt := range map[string]struct {
-		q    control.Query
+		q    rows.Query
 		want []string
 	}{
-		"all":      {control.Query{House: h.id}, append(ids, root.ID)},
-		"children": {control.Query{Parent: root.ID}, ids},
-		"first":    {control.Query{House: h.id, Limit: 2}, ids[:2]},
-		"next":     {control.Query{House: h.id, Limit: 2, After: ids[1]}, ids[2:4]},
-		"pinned":   {control.Query{Pinned: true}, []string{root.ID}},
-		"tags":     {control.Query{Tags: []string{"b", "a"}}, []string{root.ID}},
-		"no tags":  {control.Query{Tags: []string{"b", "c"}}, nil},
-		"status":   {control.Query{Statuses: []string{"open", "closed"}}, []string{root.ID}},
+		"all":      {rows.Query{House: h.id}, append(ids, root.ID)},
+		"children": {rows.Query{Parent: root.ID}, ids},
+		"first":    {rows.Query{House: h.id, Limit: 2}, ids[:2]},
+		"next":     {rows.Query{House: h.id, Limit: 2, After: marks[1]}, ids[2:4]},
+		"pinned":   {rows.Query{Pinned: true}, []string{root.ID}},
+		"tags":     {rows.Query{Tags: []string{"b", "a"}}, []string{root.ID}},
+		"no tags":  {rows.Query{Tags: []string{"b", "c"}}, nil},
+		"status":   {rows.Query{Statuses: []string{"open", "closed"}}, []string{root.ID}},
 	} {
 		if d := cmp.Diff(tt.want, list(tt.q)); d != "" {
 			t.Errorf("%s:\n%s", name, d)
 		}
 	}
 	no, yes, name := false, true, ""
-	got := must(s.ChangeThread(ctx, root.ID, control.ThreadChange{
+	got := must(s.ChangeThread(ctx, root.ID, rows.ThreadChange{
 		Name: &name, Pinned: &no, Tags: &[]string{"c"}, Closed: &yes,
 	}))(t)
-	if got.Name != "" || got.PinnedAt != nil || got.Tags[0] != "c" || got.Status != control.ThreadClosed ||
+	if got.Name != "" || got.Pinned || got.Tags[0] != "c" || got.Status != rows.ThreadClosed ||
 		!got.UpdatedAt.After(root.UpdatedAt) || string(got.Config) != `{"k": 1}` {
 		t.Errorf("got %+v", got)
 	}
-	_, err = s.ChangeThread(ctx, ids[0], control.ThreadChange{Closed: &yes})
-	is(t, err, control.ErrInvalid)
+	_, err = s.ChangeThread(ctx, ids[0], rows.ThreadChange{Closed: &yes})
+	is(t, err, rows.ErrInvalid)
 	must(s.Claim(ctx, ids[0], "r1"))(t)
-	is(t, s.DeleteThread(ctx, root.ID, nil), control.ErrClaimed)
-	must(s.Adopt(ctx, ids[0], "r1", control.ThreadCompleted))(t)
+	is(t, s.DeleteThread(ctx, root.ID, nil), rows.ErrRunning)
+	must(s.Adopt(ctx, ids[0], "r1", rows.ThreadCompleted))(t)
 	check(t, s.DeleteThread(ctx, root.ID, nil))
-	if left := list(control.Query{House: h.id}); left != nil {
+	if left := list(rows.Query{House: h.id}); left != nil {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -337,10 +337,10 @@ func TestErrorsWithoutValues(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), value) {
 		t.Errorf("got %v", err)
 	}
-	_, err = db.Host().CreateEnvironment(ctx, h.id, control.Recipe{
+	_, err = db.Host().CreateEnvironment(ctx, h.id, rows.Recipe{
 		Name: value, Config: json.RawMessage(`["` + value + `"]`),
 	})
-	is(t, err, control.ErrInvalid)
+	is(t, err, rows.ErrInvalid)
 	if err == nil || strings.Contains(err.Error(), value) {
 		t.Errorf("got %v", err)
 	}
@@ -348,4 +348,67 @@ func TestErrorsWithoutValues(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), value) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// What a caller reads of an error is its text: with no code of the database and no name of a transaction.
+func TestErrorTexts(t *testing.T) {
+	db, url := open(t, control.Config{})
+	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
+	other := newHouse(t, db)
+	id := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot}))(t).ID
+	_, taken := db.As(other.member).CreateThread(ctx, rows.NewThread{House: other.id, ID: id})
+	_, reference := host.CreateThread(ctx, rows.NewThread{House: h.id, Environment: other.env})
+	_, invalid := host.CreateThread(ctx, rows.NewThread{House: h.id, ID: "not valid"})
+	_, value := host.CreateThread(ctx, rows.NewThread{House: h.id, Name: "a\x00b"})
+	_, driver := host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: "no UUID"})
+	_, forbidden := db.As(h.member).AddMember(ctx, h.id, other.owner, rows.RoleMember)
+	_, stranger := db.As("no UUID").Thread(ctx, id)
+	_, absent := host.Thread(ctx, "none")
+	for _, tt := range []struct {
+		err, kind error
+		text      string // "" for one of the database
+	}{
+		{taken, rows.ErrTaken, "the thread's id: taken"},
+		{reference, rows.ErrReference, "the environment: not in this house"},
+		{invalid, rows.ErrInvalid, "the thread's id: not valid"},
+		{value, rows.ErrInvalid, "a value: not valid"},
+		{driver, rows.ErrInvalid, "the driving agent: not valid: its id is no UUID"},
+		{forbidden, rows.ErrForbidden, ""},
+		{stranger, rows.ErrInvalid, "the agent's id: not valid"},
+		{absent, rows.ErrAbsent, "thread: no such row in this scope"},
+		{host.DeleteSecret(ctx, h.id, "NONE"), rows.ErrAbsent, "secret: no such row in this scope"},
+	} {
+		is(t, tt.err, tt.kind)
+		var r *rows.Refusal
+		if !errors.As(tt.err, &r) || tt.err.Error() != r.Text || tt.text != "" && r.Text != tt.text {
+			t.Errorf("got %q, want %q", tt.err, tt.text)
+		} else if strings.Contains(r.Text, "SQLSTATE") {
+			t.Errorf("%q has a code of the database", r.Text)
+		}
+	}
+
+	// Errors of the database itself have none of its codes either.
+	config := must(pgx.ParseConfig(url))(t)
+	_, user := control.Open(ctx, "host="+config.Host+" user=nobody dbname="+config.Database, control.Config{})
+	_, name := control.Open(ctx, "host="+config.Host+" user="+config.User+" dbname=nowhere", control.Config{})
+	alone, url := openAlone(t, control.Config{})
+	_ = must(connect(t, url).Exec(ctx, `alter table secrets rename to others`))(t)
+	_, table := alone.Host().Secrets(ctx, h.id)
+	for of, err := range map[string]error{`role "nobody"`: user, `database "nowhere"`: name, `relation "secrets"`: table} {
+		if err == nil || strings.Contains(err.Error(), "SQLSTATE") || !strings.Contains(err.Error(), of) {
+			t.Errorf("got %v, want an error of the %s", err, of)
+		}
+	}
+}
+
+// An owner deletes a secret; to a member that sees it, that is forbidden.
+func TestDeleteSecretOfOwners(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	seal := func(string) (control.Sealed, error) { return control.Sealed{KeyID: "k", Ciphertext: []byte("c")}, nil }
+	must(db.As(h.owner).PutSecret(ctx, h.id, "TOKEN", seal))(t)
+	is(t, db.As(h.member).DeleteSecret(ctx, h.id, "TOKEN"), rows.ErrForbidden)
+	is(t, db.As(h.member).DeleteSecret(ctx, h.id, "NONE"), rows.ErrAbsent)
+	is(t, db.As(newHouse(t, db).owner).DeleteSecret(ctx, h.id, "TOKEN"), rows.ErrAbsent)
+	check(t, db.As(h.owner).DeleteSecret(ctx, h.id, "TOKEN"))
 }

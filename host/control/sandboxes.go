@@ -7,36 +7,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// Statuses of sandboxes.
-const (
-	SandboxPending = "pending" // its machine is being made
-	SandboxLive    = "live"
-	SandboxDead    = "dead" // for good
+	"arbe.0sk.ar/runner/host/rows"
 )
-
-// Sandbox is the handle of a machine. Threads point at it; it knows of none.
-type Sandbox struct {
-	ID           string
-	House        string
-	Environment  string
-	Provider     string
-	Ref          string // the machine's id at the provider; "" while it is not known
-	Ephemeral    bool   // made for one run: released once nobody needs it
-	Status       string
-	PendingUntil time.Time // then Expire declares a pending one dead
-	CreatedAt    time.Time
-	DestroyedAt  *time.Time // nil: the machine is there, or may be
-}
 
 const sandboxColumns = `id, house_id as house, environment_id as environment, provider,
 	coalesce(provider_ref, '') as ref, ephemeral, status, pending_until, created_at, destroyed_at`
 
 // Sandboxes returns a house's sandboxes that are not dead, or whose machine is not known to be gone, the newest first.
-func (s Scope) Sandboxes(ctx context.Context, house string) (all []Sandbox, err error) {
+func (s Scope) Sandboxes(ctx context.Context, house string) (all []rows.Box, err error) {
 	err = s.tx(ctx, "list sandboxes of house "+house, func(tx pgx.Tx) error {
-		all, err = many[Sandbox](ctx, tx, `select `+sandboxColumns+` from sandboxes
+		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
 			where house_id = $1 and (status <> 'dead' or destroyed_at is null) order by created_at desc, id`, house)
 		return err
 	})
@@ -44,9 +25,9 @@ func (s Scope) Sandboxes(ctx context.Context, house string) (all []Sandbox, err 
 }
 
 // Sandbox returns a sandbox.
-func (s Scope) Sandbox(ctx context.Context, id string) (b Sandbox, err error) {
+func (s Scope) Sandbox(ctx context.Context, id string) (b rows.Box, err error) {
 	err = s.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
-		b, err = one[Sandbox](ctx, tx, "sandbox", `select `+sandboxColumns+` from sandboxes where id = $1`, id)
+		b, err = one[rows.Box](ctx, tx, "sandbox", `select `+sandboxColumns+` from sandboxes where id = $1`, id)
 		return err
 	})
 	return b, err
@@ -61,7 +42,7 @@ type Want struct {
 
 // Resolution is the sandbox of a thread.
 type Resolution struct {
-	Sandbox Sandbox
+	Sandbox rows.Box
 	Made    bool     // the caller has to make its machine, and to report it by Live
 	From    string   // the dead sandbox that it replaces; "" where there was none
 	Threads []string // that were repointed from the dead one: each gets a signal
@@ -79,7 +60,7 @@ func raced(f func() error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the thread's sandbox changes all the time", ErrBusy)
+	return fmt.Errorf("%w: the thread's sandbox changes all the time", rows.ErrBusy)
 }
 
 // Resolve returns a thread's sandbox. Where it has none or a dead one, Resolve makes the row of a new one, pending, and
@@ -96,7 +77,7 @@ func (s Scope) Resolve(ctx context.Context, thread string, w Want) (r Resolution
 			if err != nil {
 				return err
 			}
-			if b != nil && b.Status != SandboxDead {
+			if b != nil && b.Status != rows.BoxDead {
 				r.Sandbox = *b
 				return nil
 			}
@@ -107,12 +88,12 @@ func (s Scope) Resolve(ctx context.Context, thread string, w Want) (r Resolution
 }
 
 // make makes the row of a thread's sandbox, in place of a dead one or of none.
-func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *Sandbox, w Want) error {
+func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *rows.Box, w Want) error {
 	e, err := recipe(ctx, tx, thread, w.Environment, dead)
 	if err != nil {
 		return err
 	}
-	r.Sandbox, err = one[Sandbox](ctx, tx, "sandbox", `
+	r.Sandbox, err = one[rows.Box](ctx, tx, "sandbox", `
 		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until)
 		values ($1, $2, $3, $4, now() + $5::interval) returning `+sandboxColumns,
 		e.House, e.ID, e.Runtime, w.Ephemeral, w.Patience)
@@ -131,8 +112,8 @@ func (r *Resolution) make(ctx context.Context, tx pgx.Tx, thread string, dead *S
 }
 
 // recipe returns the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the thread's, its
-// house's default. It returns ErrNoRecipe and ErrArchived.
-func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *Sandbox) (Environment, error) {
+// house's default. It returns rows.ErrNoRecipe and rows.ErrArchived.
+func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (rows.Environment, error) {
 	if wanted == "" && dead != nil {
 		wanted = dead.Environment
 	}
@@ -140,33 +121,33 @@ func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *Sandbox
 		select coalesce(nullif($2, ''), t.environment_id, h.default_environment_id)
 		from threads t join houses h on h.id = t.house_id where t.id = $1`, thread, wanted)
 	if err != nil {
-		return Environment{}, err
+		return rows.Environment{}, err
 	}
 	if len(ids) == 0 || ids[0] == nil {
-		return Environment{}, fmt.Errorf("thread %s: %w", thread, ErrNoRecipe)
+		return rows.Environment{}, rows.Refuse(rows.ErrNoRecipe, "thread "+thread)
 	}
-	e, err := one[Environment](ctx, tx, "environment",
+	e, err := one[rows.Environment](ctx, tx, "environment",
 		`select `+environmentColumns+` from environments where id = $1 for share`, *ids[0])
 	if err == nil && e.ArchivedAt != nil {
-		return e, fmt.Errorf("environment %s: %w", e.ID, ErrArchived)
+		return e, rows.Refuse(rows.ErrArchived, "environment "+e.ID)
 	}
 	return e, err
 }
 
 // lockBox locks a thread's sandbox by a clause, and then the thread. It returns nil where the thread has none.
-func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*Sandbox, error) {
+func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*rows.Box, error) {
 	ids, err := column[*string](ctx, tx, `select sandbox_id from threads where id = $1`, thread)
 	if err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("thread: %w", ErrAbsent)
+		return nil, rows.Refuse(rows.ErrAbsent, "thread")
 	}
-	var b *Sandbox
+	var b *rows.Box
 	if ids[0] != nil {
-		row, err := one[Sandbox](ctx, tx, "sandbox",
+		row, err := one[rows.Box](ctx, tx, "sandbox",
 			`select `+sandboxColumns+` from sandboxes where id = $1 `+clause, *ids[0])
-		if errors.Is(err, ErrAbsent) {
+		if errors.Is(err, rows.ErrAbsent) {
 			return nil, errRaced // deleted since
 		} else if err != nil {
 			return nil, err
@@ -178,14 +159,14 @@ func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*Sandbox, e
 	case err != nil:
 		return nil, err
 	case len(now) == 0:
-		return nil, fmt.Errorf("thread: %w", ErrAbsent)
+		return nil, rows.Refuse(rows.ErrAbsent, "thread")
 	case (now[0] == nil) != (ids[0] == nil) || now[0] != nil && *now[0] != *ids[0]:
 		return nil, errRaced
 	}
 	return b, nil
 }
 
-// Live reports the machine of a pending sandbox. It returns ErrDeadBox where the sandbox has expired: the caller
+// Live reports the machine of a pending sandbox. It returns rows.ErrDeadBox where the sandbox has expired: the caller
 // deletes the machine. Repeating it changes nothing.
 func (s Scope) Live(ctx context.Context, id, ref string) error {
 	return s.tx(ctx, "report the machine of sandbox "+id, func(tx pgx.Tx) error {
@@ -194,11 +175,11 @@ func (s Scope) Live(ctx context.Context, id, ref string) error {
 		if err != nil || tag.RowsAffected() > 0 {
 			return err
 		}
-		if _, err := one[Sandbox](ctx, tx, "sandbox",
+		if _, err := one[rows.Box](ctx, tx, "sandbox",
 			`select `+sandboxColumns+` from sandboxes where id = $1`, id); err != nil {
 			return err
 		}
-		return fmt.Errorf("sandbox %s: %w", id, ErrDeadBox)
+		return rows.Refuse(rows.ErrDeadBox, "sandbox "+id)
 	})
 }
 

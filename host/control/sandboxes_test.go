@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // driven makes a thread that the house's bot drives.
 func driven(t testing.TB, db *control.DB, h house) string {
 	t.Helper()
-	n := control.NewThread{House: h.id, Environment: h.env, Agent: h.bot}
+	n := rows.NewThread{House: h.id, Environment: h.env, Agent: h.bot}
 	return must(db.Host().CreateThread(t.Context(), n))(t).ID
 }
 
@@ -37,7 +38,7 @@ func TestClaims(t *testing.T) {
 		} else if err == nil {
 			winner = i
 		} else {
-			is(t, err, control.ErrClaimed)
+			is(t, err, rows.ErrRunning)
 		}
 	}
 	if winner < 0 {
@@ -45,7 +46,7 @@ func TestClaims(t *testing.T) {
 	}
 	run := fmt.Sprint("r", winner)
 	got := must(db.Host().Claim(ctx, id, run))(t)
-	if got.ClaimedRun != run || got.ClaimedAt == nil || got.Status != control.ThreadRunning {
+	if got.ClaimedRun != run || got.Status != rows.ThreadRunning {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -66,7 +67,7 @@ func TestAdopt(t *testing.T) {
 		run  string
 		done bool
 	}{{"r0", false}, {"r1", true}, {"r1", false}} {
-		if done := must(host.Adopt(ctx, id, tt.run, control.ThreadFailed))(t); done != tt.done {
+		if done := must(host.Adopt(ctx, id, tt.run, rows.ThreadFailed))(t); done != tt.done {
 			t.Errorf("%s: %t", tt.run, done)
 		}
 	}
@@ -74,11 +75,11 @@ func TestAdopt(t *testing.T) {
 	if got.ClaimedRun != "r2" {
 		t.Errorf("got %+v", got)
 	}
-	chat := must(host.CreateThread(ctx, control.NewThread{House: h.id}))(t)
+	chat := must(host.CreateThread(ctx, rows.NewThread{House: h.id}))(t)
 	_, err := host.Claim(ctx, chat.ID, "r1")
-	is(t, err, control.ErrInvalid)
+	is(t, err, rows.ErrInvalid)
 	_, err = host.Claim(ctx, "none", "r1")
-	is(t, err, control.ErrAbsent)
+	is(t, err, rows.ErrAbsent)
 }
 
 // A thread's sandbox: made once by many callers, shared, live, dead, replaced for all of its threads at once.
@@ -111,20 +112,20 @@ func TestResolve(t *testing.T) {
 		return made, slices.Compact(sandboxes)
 	}
 	made, ids := resolve(slices.Repeat([]string{first}, 16)...)
-	if !made.Made || len(ids) != 1 || made.Sandbox.Status != control.SandboxPending || made.From != "" ||
+	if !made.Made || len(ids) != 1 || made.Sandbox.Status != rows.BoxPending || made.From != "" ||
 		!made.Sandbox.Ephemeral || made.Sandbox.Environment != h.env {
 		t.Fatalf("got %+v, %v", made, ids)
 	}
 	box := made.Sandbox.ID
 	check(t, errors.Join(host.Live(ctx, box, "machine-1"), host.Live(ctx, box, "machine-1")))
-	second := must(host.CreateThread(ctx, control.NewThread{House: h.id, Sandbox: box, Agent: h.bot}))(t).ID
+	second := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Sandbox: box, Agent: h.bot}))(t).ID
 	must(host.Claim(ctx, first, "r1"))(t)
 	for range 2 {
 		check(t, boxes(db).Gone(ctx, box))
 	}
-	must(host.Adopt(ctx, first, "r1", control.ThreadFailed))(t)
+	must(host.Adopt(ctx, first, "r1", rows.ThreadFailed))(t)
 	_, err := host.Claim(ctx, second, "r2")
-	is(t, err, control.ErrDeadBox)
+	is(t, err, rows.ErrDeadBox)
 
 	made, ids = resolve(append(slices.Repeat([]string{first}, 8), slices.Repeat([]string{second}, 8)...)...)
 	slices.Sort(made.Threads)
@@ -150,9 +151,9 @@ func TestExpire(t *testing.T) {
 	if n := must(host.Expire(ctx))(t); n != 1 {
 		t.Errorf("%d expired", n)
 	}
-	is(t, host.Live(ctx, box, "late"), control.ErrDeadBox)
-	is(t, host.Live(ctx, "none", "late"), control.ErrAbsent)
-	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].ID != box || all[0].Destroyed {
+	is(t, host.Live(ctx, box, "late"), rows.ErrDeadBox)
+	is(t, host.Live(ctx, "none", "late"), rows.ErrAbsent)
+	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].ID != box || all[0].DestroyedAt != nil {
 		t.Errorf("got %v", all)
 	}
 	check(t, boxes(db).Gone(ctx, box))
@@ -165,9 +166,9 @@ func TestExpire(t *testing.T) {
 	if all := must(host.Sandboxes(ctx, h.id))(t); len(all) != 1 {
 		t.Errorf("got %v", all)
 	}
-	bare := must(host.CreateThread(ctx, control.NewThread{House: h.id, Agent: h.bot}))(t).ID
+	bare := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot}))(t).ID
 	_, err := host.Resolve(ctx, bare, control.Want{})
-	is(t, err, control.ErrNoRecipe)
+	is(t, err, rows.ErrNoRecipe)
 	check(t, host.SetDefaultEnvironment(ctx, h.id, h.env))
 	must(host.Resolve(ctx, bare, control.Want{}))(t)
 }

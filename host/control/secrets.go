@@ -2,23 +2,17 @@ package control
 
 import (
 	"context"
-	"time"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Sealed is a secret's value as it is stored: bytes that only the key named KeyID opens.
 type Sealed struct {
 	KeyID      string
 	Ciphertext []byte
-}
-
-// Secret is a value of a house that environments inject, without the value.
-type Secret struct {
-	ID        string
-	House     string
-	Name      string // of the environment variable
-	CreatedAt time.Time
 }
 
 // Value is the sealed value of a secret.
@@ -39,14 +33,14 @@ const (
 // called several times.
 func (s Scope) PutSecret(
 	ctx context.Context, house, name string, seal func(id string) (Sealed, error),
-) (v Secret, err error) {
+) (v rows.Secret, err error) {
 	err = s.tx(ctx, "put secret "+name, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `insert into secrets (house_id, name) values ($1, $2)
 			on conflict (house_id, name) do nothing`, house, name)
 		if err != nil {
 			return err
 		}
-		v, err = one[Secret](ctx, tx, "secret",
+		v, err = one[rows.Secret](ctx, tx, "secret",
 			`select `+secretColumns+` from secrets where house_id = $1 and name = $2`, house, name)
 		if err != nil {
 			return err
@@ -65,9 +59,9 @@ func (s Scope) PutSecret(
 }
 
 // Secrets returns a house's secrets, by name, at most mostListed.
-func (s Scope) Secrets(ctx context.Context, house string) (all []Secret, err error) {
+func (s Scope) Secrets(ctx context.Context, house string) (all []rows.Secret, err error) {
 	err = s.tx(ctx, "list secrets of house "+house, func(tx pgx.Tx) error {
-		all, err = many[Secret](ctx, tx,
+		all, err = many[rows.Secret](ctx, tx,
 			`select `+secretColumns+` from secrets where house_id = $1 order by name limit $2`, house, mostListed)
 		return err
 	})
@@ -77,20 +71,29 @@ func (s Scope) Secrets(ctx context.Context, house string) (all []Secret, err err
 // DeleteSecret deletes a secret. Environments that name it keep their bindings. Only owners may.
 func (s Scope) DeleteSecret(ctx context.Context, house, name string) error {
 	return s.tx(ctx, "delete secret "+name, func(tx pgx.Tx) error {
-		return exec(ctx, tx, "secret", `delete from secrets where house_id = $1 and name = $2`, house, name)
+		err := exec(ctx, tx, "secret", `delete from secrets where house_id = $1 and name = $2`, house, name)
+		if !errors.Is(err, rows.ErrAbsent) {
+			return err
+		}
+		// Row level security hides from a deletion what only owners may delete.
+		seen, seeErr := column[bool](ctx, tx, `select true from secrets where house_id = $1 and name = $2`, house, name)
+		if seeErr == nil && len(seen) > 0 {
+			return rows.Refuse(rows.ErrForbidden, "secret")
+		}
+		return errors.Join(err, seeErr)
 	})
 }
 
 // Bound is a secret that an environment injects.
 type Bound struct {
-	Binding
+	rows.Binding
 	Value *Value // nil where the house has no such secret
 }
 
 // BoundSecrets returns the sealed values that an environment injects, in its order. The host alone may.
 func (s Scope) BoundSecrets(ctx context.Context, environment string) (all []Bound, err error) {
 	err = s.tx(ctx, "read secrets of environment "+environment, func(tx pgx.Tx) error {
-		e, err := one[Environment](ctx, tx, "environment",
+		e, err := one[rows.Environment](ctx, tx, "environment",
 			`select `+environmentColumns+` from environments where id = $1`, environment)
 		if err != nil {
 			return err

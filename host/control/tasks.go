@@ -10,171 +10,129 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"arbe.0sk.ar/runner/host/delegate"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Task is what a delegated thread's agent is to do, as the thread's row has it.
-type Task struct {
-	Prompt string `json:"prompt"`
-	Author string `json:"author,omitempty"` // who delegates
-	Result string `json:"result,omitempty"` // the author of the result on the parent; Delegate fills it in
-	Model  string `json:"model,omitempty"`  // "" for the agent's own choice
-	Live   bool   `json:"live,omitempty"`   // the run takes chats while it lasts
-	Repo   string `json:"repo,omitempty"`   // in place of the environment's
-	Branch string `json:"branch,omitempty"`
+// The task of a row t: what its jsonb has, with what was found by it, or with what its caller has named. The columns of
+// the row may change later.
+const (
+	taskStored = `t.id as thread, coalesce(t.parent_thread_id, '') as parent, t.house_id as house,
+		t.task->>'prompt' as prompt, coalesce(t.task->>'author', '') as author,
+		coalesce(t.task->>'result', '') as result, coalesce(t.task->>'model', '') as model,
+		coalesce((t.task->>'live')::boolean, false) as live, coalesce(t.task->>'repo', '') as repo,
+		coalesce(t.task->>'branch', '') as branch, t.launch_trusted as trusted, t.launch_attempts as attempts, `
+	taskColumns = taskStored + `t.agent_id::text as agent, a.runtime as harness,
+		coalesce(t.environment_id, '') as environment, coalesce(t.sandbox_id, '') as sandbox`
+	askedColumns = taskStored + `coalesce(t.task->'asked'->>'agent', '') as agent,
+		coalesce(t.task->'asked'->>'harness', '') as harness,
+		coalesce(t.task->'asked'->>'environment', '') as environment,
+		coalesce(t.task->'asked'->>'sandbox', '') as sandbox`
+)
+
+// Away returns the scope whose tasks get no box on the host's own machine: Delegate returns rows.ErrLocal for those.
+func (s Scope) Away() Scope {
+	s.noLocal = true
+	return s
 }
 
-// asked is what a caller has named of a task's agent and place. The columns of the row have what was found by it, and
-// may change later.
-type asked struct {
-	Agent       uuid.UUID `json:"agent,omitzero"`
-	Harness     string    `json:"harness,omitempty"`
-	Environment string    `json:"environment,omitempty"`
-	Sandbox     string    `json:"sandbox,omitempty"`
-}
-
-// storedTask is a task in its row.
-type storedTask struct {
-	Task
-	Asked asked `json:"asked,omitzero"` // zero in rows of before it was stored
-}
-
-// SandboxOfParent is a Delegation's Sandbox for that of the parent.
-const SandboxOfParent = "parent"
-
-// Delegation is a task for another thread.
-type Delegation struct {
-	ID      string // of the new thread; "" for any
-	Parent  string // the thread that delegates
-	Agent   uuid.UUID
-	Harness string // without Agent: the house's first bot of this harness
-	// Environment outranks the parent's and the house's default.
-	Environment string
-	// Sandbox of the house to share, or SandboxOfParent; "" for one of the task's own. Its environment is the task's.
-	Sandbox string
-	Trusted bool // from the operator of this host; only the host's scope can set it
-	NoLocal bool // refuse a sandbox on the host's own machine: ErrLocal
-	Task    Task
-}
-
-// taskRow is a delegated task's row.
-type taskRow struct {
-	ID          string
-	House       string
-	Parent      string
-	Agent       uuid.UUID
-	Harness     string // the agent's
-	Environment string
-	Sandbox     string
-	Task        storedTask
-	Trusted     bool
-	Attempts    int
-}
-
-func (r taskRow) order() delegate.Order {
-	return delegate.Order{
-		Thread: r.ID, House: r.House, Parent: r.Parent, Agent: r.Agent.String(), Author: r.Task.Author,
-		Result: r.Task.Result, Prompt: r.Task.Prompt, Harness: r.Harness, Model: r.Task.Model, Live: r.Task.Live,
-		Environment: r.Environment, Sandbox: r.Sandbox, Repo: r.Task.Repo, Branch: r.Task.Branch,
-		Trusted: r.Trusted, Attempts: r.Attempts,
+// Delegate makes the row of a task's thread, idle, for a provisioner to launch. With the id of a thread it may be
+// repeated: the same task is returned again, without fresh, also where it could not be made any more; another one is
+// rows.ErrTaken. Only the host's scope can make a trusted one. It returns rows.ErrNoBot, ErrNoSandbox, ErrNoRecipe,
+// ErrDeadBox, ErrArchived, ErrLocal and ErrClosed.
+func (s Scope) Delegate(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error) {
+	if t.Agent != "" {
+		id, err := uuid.Parse(t.Agent)
+		if err != nil {
+			return made, false, rows.Refuse(rows.ErrInvalid, "the agent's id").Because("want that of a bot, a UUID")
+		}
+		t.Agent = id.String()
 	}
-}
-
-const taskColumns = `t.id, t.house_id as house, coalesce(t.parent_thread_id, '') as parent, t.agent_id as agent,
-	a.runtime as harness, coalesce(t.environment_id, '') as environment, coalesce(t.sandbox_id, '') as sandbox, t.task,
-	t.launch_trusted as trusted, t.launch_attempts as attempts`
-
-// Errors of Delegate.
-var (
-	ErrNoBot     = errors.New("the house has no bot of this harness")
-	ErrNoSandbox = errors.New("the parent has no sandbox")
-	ErrLocal     = errors.New("local boxes are not for tasks of members here")
-	ErrClosed    = errors.New("the thread is closed: open it again to delegate from it")
-)
-
-// Delegate makes the row of a task's thread, idle, for a provisioner to launch. With an ID it may be repeated: the same
-// task is returned again, without fresh, also where it could not be made any more; another one is ErrTaken. It returns
-// ErrNoBot, ErrNoSandbox, ErrNoRecipe, ErrDeadBox, ErrArchived, ErrLocal and ErrClosed.
-func (s Scope) Delegate(ctx context.Context, d Delegation) (o delegate.Order, fresh bool, err error) {
-	var made taskRow
-	err = s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) (err error) {
-		made, err = d.insert(ctx, tx)
+	err = s.tx(ctx, "delegate from thread "+t.Parent, func(tx pgx.Tx) (err error) {
+		made, err = delegation{t, s.noLocal}.insert(ctx, tx)
 		return err
 	})
-	if err != nil && d.ID != "" {
-		o, err = s.repeated(ctx, d, err)
-		return o, false, err
+	if err != nil && t.Thread != "" {
+		made, err = s.repeated(ctx, t, err)
+		return made, false, err
 	}
-	if err != nil {
-		return o, false, err
-	}
-	return made.order(), true, nil
+	return made, err == nil, err
+}
+
+// delegation is a task that gets its row.
+type delegation struct {
+	rows.Task
+	noLocal bool
 }
 
 // parent is what a task takes from the row of the thread that delegates it.
 type parent struct {
 	House       string
 	Status      string
-	Agent       *uuid.UUID
-	Environment *string
-	Sandbox     *string
+	Agent       string
+	Environment string
+	Sandbox     string
 }
 
-func (d Delegation) insert(ctx context.Context, tx pgx.Tx) (taskRow, error) {
-	fail := func(err error) (taskRow, error) { return taskRow{}, err }
-	p, err := one[parent](ctx, tx, "thread "+d.Parent, `select t.house_id as house, t.status, t.agent_id as agent,
-		coalesce(t.environment_id, h.default_environment_id) as environment, t.sandbox_id as sandbox
+func (d delegation) insert(ctx context.Context, tx pgx.Tx) (made rows.Task, err error) {
+	p, err := one[parent](ctx, tx, "thread "+d.Parent, `
+		select t.house_id as house, t.status, coalesce(t.agent_id::text, '') as agent,
+			coalesce(t.environment_id, h.default_environment_id, '') as environment,
+			coalesce(t.sandbox_id, '') as sandbox
 		from threads t join houses h on h.id = t.house_id where t.id = $1`, d.Parent)
-	if err == nil && p.Status == ThreadClosed {
-		err = fmt.Errorf("thread %s: %w", d.Parent, ErrClosed)
+	if err == nil && p.Status == rows.ThreadClosed {
+		err = rows.Refuse(rows.ErrClosed, "thread "+d.Parent)
 	}
 	if err != nil {
-		return fail(err)
+		return made, err
 	}
 	bot, err := d.bot(ctx, tx, p.House)
 	if err != nil {
-		return fail(err)
+		return made, err
 	}
 	environment, box, err := d.place(ctx, tx, p)
-	if err == nil && d.NoLocal {
+	if err == nil && d.noLocal {
 		err = notLocal(ctx, tx, environment, box)
 	}
 	if err != nil {
-		return fail(err)
+		return made, err
 	}
-	if d.Task.Result, err = d.resultAuthor(ctx, tx, p, bot); err != nil {
-		return fail(err)
+	result, err := d.resultAuthor(ctx, tx, p, bot)
+	if err != nil {
+		return made, err
 	}
 	// The request role may not name launch_trusted.
 	trusted, value := "", ""
 	if d.Trusted {
 		trusted, value = ", launch_trusted", ", true"
 	}
-	return one[taskRow](ctx, tx, "thread", `
+	return one[rows.Task](ctx, tx, "thread", `
 		with t as (
 			insert into threads (id, stream_id, house_id, parent_thread_id, environment_id, sandbox_id, agent_id,
 				status, task`+trusted+`)
-			select i, i, $2, $3, $4, nullif($5, ''), $6, 'idle', $7`+value+`
+			select i, i, $2, $3, $4, nullif($5, ''), $6, 'idle', jsonb_strip_nulls(jsonb_build_object(
+				'prompt', $7::text, 'author', nullif($8, ''), 'result', $9::text, 'model', nullif($10, ''),
+				'live', nullif($11, false), 'repo', nullif($12, ''), 'branch', nullif($13, ''),
+				'asked', jsonb_build_object('agent', nullif($14, ''), 'harness', nullif($15, ''),
+					'environment', nullif($16, ''), 'sandbox', nullif($17, ''))))`+value+`
 			from (select coalesce(nullif($1, ''), generate_short_id()) as i) as new
 			returning *
 		)
 		select `+taskColumns+` from t join agents a on a.id = t.agent_id`,
-		d.ID, p.House, d.Parent, environment, box, bot, storedTask{d.Task, d.asked()})
+		d.Thread, p.House, d.Parent, environment, box, bot, d.Prompt, d.Author, result, d.Model, d.Live, d.Repo,
+		d.Branch, d.Agent, d.Harness, d.Environment, d.Sandbox)
 }
 
-func (d Delegation) asked() asked { return asked{d.Agent, d.Harness, d.Environment, d.Sandbox} }
-
 // bot returns the task's agent.
-func (d Delegation) bot(ctx context.Context, tx pgx.Tx, house string) (uuid.UUID, error) {
-	if d.Agent == uuid.Nil {
-		bots, err := column[uuid.UUID](ctx, tx, `select a.id from members m join agents a on a.id = m.agent_id
+func (d delegation) bot(ctx context.Context, tx pgx.Tx, house string) (string, error) {
+	if d.Agent == "" {
+		bots, err := column[string](ctx, tx, `select a.id::text from members m join agents a on a.id = m.agent_id
 			where m.house_id = $1 and a.kind = 'bot' and a.runtime = $2 and a.archived_at is null
 				and m.archived_at is null order by m.joined_at, a.id limit 1`, house, d.Harness)
 		if err == nil && len(bots) == 0 {
-			err = fmt.Errorf("harness %q: %w", d.Harness, ErrNoBot)
+			err = rows.Refuse(rows.ErrNoBot, fmt.Sprintf("harness %q", d.Harness))
 		}
 		if err != nil {
-			return uuid.Nil, err
+			return "", err
 		}
 		return bots[0], nil
 	}
@@ -183,35 +141,35 @@ func (d Delegation) bot(ctx context.Context, tx pgx.Tx, house string) (uuid.UUID
 	}
 	runtimes, err := column[string](ctx, tx, `select runtime from agents where id = $1 and kind = 'bot'`, d.Agent)
 	if err == nil && len(runtimes) == 1 && runtimes[0] != d.Harness {
-		err = fmt.Errorf("the agent: %w: it is a bot of the harness %s", ErrInvalid, runtimes[0])
+		err = rows.Refuse(rows.ErrInvalid, "the agent").Because("it is a bot of the harness " + runtimes[0])
 	}
 	return d.Agent, err
 }
 
 // place returns the environment of the task, and the sandbox that it shares.
-func (d Delegation) place(ctx context.Context, tx pgx.Tx, p parent) (environment, box string, err error) {
+func (d delegation) place(ctx context.Context, tx pgx.Tx, p parent) (environment, box string, err error) {
 	switch {
 	case d.Sandbox == "":
-		if environment = d.Environment; environment == "" && p.Environment != nil {
-			environment = *p.Environment
+		if environment = d.Environment; environment == "" {
+			environment = p.Environment
 		}
 		if environment == "" {
-			return "", "", fmt.Errorf("thread %s: %w", d.Parent, ErrNoRecipe)
+			return "", "", rows.Refuse(rows.ErrNoRecipe, "thread "+d.Parent)
 		}
 		return environment, "", usable(ctx, tx, p.House, environment)
 	case d.Environment != "":
-		return "", "", fmt.Errorf("the sandbox: %w: one that is shared has its environment", ErrInvalid)
-	case d.Sandbox != SandboxOfParent:
+		return "", "", rows.Refuse(rows.ErrInvalid, "the sandbox").Because("one that is shared has its environment")
+	case d.Sandbox != rows.SandboxOfParent:
 		box = d.Sandbox
-	case p.Sandbox == nil:
-		return "", "", fmt.Errorf("thread %s: %w", d.Parent, ErrNoSandbox)
+	case p.Sandbox == "":
+		return "", "", rows.Refuse(rows.ErrNoSandbox, "thread "+d.Parent)
 	default:
-		box = *p.Sandbox
+		box = p.Sandbox
 	}
-	b, err := one[Sandbox](ctx, tx, "sandbox "+box,
+	b, err := one[rows.Box](ctx, tx, "sandbox "+box,
 		`select `+sandboxColumns+` from sandboxes where id = $1 and house_id = $2 for share`, box, p.House)
-	if err == nil && b.Status == SandboxDead {
-		err = fmt.Errorf("sandbox %s: %w", box, ErrDeadBox)
+	if err == nil && b.Status == rows.BoxDead {
+		err = rows.Refuse(rows.ErrDeadBox, "sandbox "+box)
 	}
 	return b.Environment, box, err
 }
@@ -219,73 +177,74 @@ func (d Delegation) place(ctx context.Context, tx pgx.Tx, p parent) (environment
 // localProvider makes boxes of the host's own machine, in which a task runs as the host's user.
 const localProvider = "local"
 
-// notLocal returns ErrLocal where a task's sandbox is, or would be, on the host's own machine.
+// notLocal returns rows.ErrLocal where a task's sandbox is, or would be, on the host's own machine.
 func notLocal(ctx context.Context, tx pgx.Tx, environment, box string) error {
 	providers, err := column[string](ctx, tx, `select provider from sandboxes where id = $2
 		union all select runtime from environments where id = $1 and $2 = ''`, environment, box)
 	if err == nil && slices.Contains(providers, localProvider) {
-		err = fmt.Errorf("environment %s: %w", environment, ErrLocal)
+		err = rows.Refuse(rows.ErrLocal, "environment "+environment)
 	}
 	return err
 }
 
 // resultAuthor returns the author of the result on the parent: the bot that delegates, else the parent's bot, else the
 // task's own. A human is no author of what it did not write.
-func (d Delegation) resultAuthor(ctx context.Context, tx pgx.Tx, p parent, bot uuid.UUID) (string, error) {
-	if p.Agent != nil {
-		bot = *p.Agent
+func (d delegation) resultAuthor(ctx context.Context, tx pgx.Tx, p parent, bot string) (string, error) {
+	if p.Agent != "" {
+		bot = p.Agent
 	}
-	if id, err := uuid.Parse(d.Task.Author); err == nil {
+	if id, err := uuid.Parse(d.Author); err == nil {
 		kinds, err := column[string](ctx, tx, `select kind from agents where id = $1`, id)
 		if err != nil {
 			return "", err
 		}
-		if len(kinds) == 1 && kinds[0] == KindBot {
-			bot = id
+		if len(kinds) == 1 && kinds[0] == rows.KindBot {
+			bot = id.String()
 		}
 	}
-	return bot.String(), nil
+	return bot, nil
 }
 
 // repeated returns the task that has the id already, where it is the same. Without such a task it returns the error
 // with which the task was not made.
-func (s Scope) repeated(ctx context.Context, d Delegation, failed error) (o delegate.Order, err error) {
-	err = s.tx(ctx, "delegate from thread "+d.Parent, func(tx pgx.Tx) error {
-		made, err := one[taskRow](ctx, tx, "thread", `select `+taskColumns+`
-			from threads t join agents a on a.id = t.agent_id where t.id = $1 and t.task is not null`, d.ID)
+func (s Scope) repeated(ctx context.Context, t rows.Task, failed error) (made rows.Task, err error) {
+	const from = ` from threads t join agents a on a.id = t.agent_id where t.id = $1 and t.task is not null`
+	err = s.tx(ctx, "delegate from thread "+t.Parent, func(tx pgx.Tx) error {
+		asked, err := one[rows.Task](ctx, tx, "thread", `select `+askedColumns+from, t.Thread)
 		if err != nil {
 			return err
 		}
-		if differs := made.differs(d); differs != "" {
-			return fmt.Errorf("the id %s is %w by another order: its %s differs", d.ID, ErrTaken, differs)
+		if differs := differs(asked, t); differs != "" {
+			text := fmt.Sprintf("the id %s is %v by another order: its %s differs", t.Thread, rows.ErrTaken, differs)
+			return &rows.Refusal{Kind: rows.ErrTaken, Text: text}
 		}
-		o = made.order()
-		return nil
+		made, err = one[rows.Task](ctx, tx, "thread", `select `+taskColumns+from, t.Thread)
+		return err
 	})
-	if errors.Is(err, ErrAbsent) {
+	if errors.Is(err, rows.ErrAbsent) {
 		err = failed
 	}
-	return o, err
+	return made, err
 }
 
-// differs returns in what a task is not the one that is delegated; "" for the same one.
-func (r taskRow) differs(d Delegation) string {
-	was, is := r.Task, storedTask{d.Task, d.asked()}
-	if was.Asked == (asked{}) {
-		is.Asked = was.Asked
+// differs returns in what a task that was asked for is not the one that is asked for now; "" for the same one. In rows
+// of before it was stored, what was asked of the agent and the place is not known.
+func differs(was, is rows.Task) string {
+	if was.Agent == "" && was.Harness == "" {
+		was.Agent, was.Harness, was.Environment, was.Sandbox = is.Agent, is.Harness, is.Environment, is.Sandbox
 	}
 	for _, f := range []struct {
 		name string
 		same bool
 	}{
-		{"thread", r.Parent == d.Parent},
+		{"thread", was.Parent == is.Parent},
 		{"task", was.Prompt == is.Prompt},
 		{"author", was.Author == is.Author},
-		{"agent", was.Asked.Agent == is.Asked.Agent},
-		{"harness", was.Asked.Harness == is.Asked.Harness},
+		{"agent", was.Agent == is.Agent},
+		{"harness", was.Harness == is.Harness},
 		{"model", was.Model == is.Model},
-		{"environment", was.Asked.Environment == is.Asked.Environment},
-		{"sandbox", was.Asked.Sandbox == is.Asked.Sandbox},
+		{"environment", was.Environment == is.Environment},
+		{"sandbox", was.Sandbox == is.Sandbox},
 		{"repo", was.Repo == is.Repo},
 		{"branch", was.Branch == is.Branch},
 		{"live", was.Live == is.Live},
@@ -305,10 +264,9 @@ type Queue struct {
 }
 
 // Take is delegate.Queue's. A row that another host takes at the same time is skipped.
-func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (orders []delegate.Order, err error) {
-	var rows []taskRow
+func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
 	err = q.DB.Host().tx(ctx, "take tasks", func(tx pgx.Tx) (err error) {
-		rows, err = many[taskRow](ctx, tx, `
+		all, err = many[rows.Task](ctx, tx, `
 			with due as (
 				select id from threads where launch_after <= now() order by launch_after, id limit $3
 				for update skip locked
@@ -320,18 +278,15 @@ func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (orders
 			select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, limit)
 		return err
 	})
-	for _, r := range rows {
-		orders = append(orders, r.order())
-	}
-	return orders, err
+	return all, err
 }
 
 // TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread without
 // such a task.
-func (q Queue) TakeOne(ctx context.Context, thread string, lease time.Duration) (o delegate.Order, is bool, err error) {
-	var rows []taskRow
+func (q Queue) TakeOne(ctx context.Context, thread string, lease time.Duration) (t rows.Task, is bool, err error) {
+	var all []rows.Task
 	err = q.DB.Host().tx(ctx, "take task "+thread, func(tx pgx.Tx) (err error) {
-		rows, err = many[taskRow](ctx, tx, `
+		all, err = many[rows.Task](ctx, tx, `
 			with t as (
 				update threads set launch_host = $1, launch_after = now() + $2::interval
 				where id = $3 and launch_after is not null and (launch_host is null or launch_after <= now())
@@ -340,22 +295,22 @@ func (q Queue) TakeOne(ctx context.Context, thread string, lease time.Duration) 
 			select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, thread)
 		return err
 	})
-	if err != nil || len(rows) == 0 {
-		return o, false, err
+	if err != nil || len(all) == 0 {
+		return t, false, err
 	}
-	return rows[0].order(), true, nil
+	return all[0], true, nil
 }
 
-// Queued returns the task of a thread that is not launched yet, one that a host has included. It returns ErrAbsent.
-func (q Queue) Queued(ctx context.Context, thread string) (o delegate.Order, err error) {
-	err = q.DB.Host().tx(ctx, "read task "+thread, func(tx pgx.Tx) error {
-		r, err := one[taskRow](ctx, tx, "task", `select `+taskColumns+`
+// Queued returns the task of a thread that is not launched yet, one that a host has included. It returns
+// rows.ErrAbsent.
+func (q Queue) Queued(ctx context.Context, thread string) (t rows.Task, err error) {
+	err = q.DB.Host().tx(ctx, "read task "+thread, func(tx pgx.Tx) (err error) {
+		t, err = one[rows.Task](ctx, tx, "task", `select `+taskColumns+`
 			from threads t join agents a on a.id = t.agent_id
 			where t.id = $1 and t.launch_after is not null`, thread)
-		o = r.order()
 		return err
 	})
-	return o, err
+	return t, err
 }
 
 // Renew is delegate.Queue's.
@@ -380,8 +335,8 @@ func (q Queue) Done(ctx context.Context, thread string) error {
 // change changes the row of a task that this host has.
 func (q Queue) change(ctx context.Context, what, sql string, args ...any) error {
 	err := q.DB.Host().tx(ctx, what, func(tx pgx.Tx) error { return exec(ctx, tx, "task", sql, args...) })
-	if errors.Is(err, ErrAbsent) {
-		return fmt.Errorf("%w: %w", delegate.ErrLost, err)
+	if errors.Is(err, rows.ErrAbsent) {
+		return rows.Refuse(rows.ErrLost, "task")
 	}
 	return err
 }

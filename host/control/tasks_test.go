@@ -15,15 +15,14 @@ import (
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/delegate"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // delegation is a task from a new chat of the house.
-func delegation(t testing.TB, db *control.DB, h house) control.Delegation {
+func delegation(t testing.TB, db *control.DB, h house) rows.Task {
 	t.Helper()
-	parent := must(db.Host().CreateThread(t.Context(), control.NewThread{House: h.id, Environment: h.env}))(t)
-	return control.Delegation{
-		Parent: parent.ID, Harness: "pi", Task: control.Task{Prompt: "do it", Author: h.member.String()},
-	}
+	parent := must(db.Host().CreateThread(t.Context(), rows.NewThread{House: h.id, Environment: h.env}))(t)
+	return rows.Task{Parent: parent.ID, Harness: "pi", Prompt: "do it", Author: h.member}
 }
 
 // A delegated task is an idle thread of the parent's house, with the bot that is wanted.
@@ -31,25 +30,25 @@ func TestDelegate(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	h := newHouse(t, db)
 	d := delegation(t, db, h)
-	d.Task.Model, d.Task.Repo, d.Task.Branch, d.Task.Live = "m", "org/repo", "b", true
+	d.Model, d.Repo, d.Branch, d.Live = "m", "org/repo", "b", true
 	for name, s := range map[string]control.Scope{"a member": db.As(h.member), "the host": db.Host()} {
 		o := delegated(s.Delegate(t.Context(), d))(t)
-		want := delegate.Order{
-			Thread: o.Thread, House: h.id, Parent: d.Parent, Agent: h.bot.String(), Author: h.member.String(),
-			Result: h.bot.String(), Prompt: "do it", Harness: "pi", Model: "m", Live: true, Environment: h.env,
+		want := rows.Task{
+			Thread: o.Thread, House: h.id, Parent: d.Parent, Agent: h.bot, Author: h.member,
+			Result: h.bot, Prompt: "do it", Harness: "pi", Model: "m", Live: true, Environment: h.env,
 			Repo: "org/repo", Branch: "b",
 		}
 		if o != want {
 			t.Errorf("by %s: got %+v, want %+v", name, o, want)
 		}
 		th := must(db.Host().Thread(t.Context(), o.Thread))(t)
-		if th.Status != control.ThreadIdle || th.Parent != d.Parent || *th.Agent != h.bot || th.Sandbox != "" ||
+		if th.Status != rows.ThreadIdle || th.Parent != d.Parent || th.Agent != h.bot || th.Sandbox != "" ||
 			th.Environment != h.env || th.House != h.id {
 			t.Errorf("by %s: the row is %+v", name, th)
 		}
 	}
-	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *control.Delegation) { d.Trusted = true }))
-	is(t, err, control.ErrForbidden)
+	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *rows.Task) { d.Trusted = true }))
+	is(t, err, rows.ErrForbidden)
 	d.Trusted = true
 	if o := delegated(db.Host().Delegate(t.Context(), d))(t); !o.Trusted {
 		t.Error("a task of the host is not trusted")
@@ -57,11 +56,11 @@ func TestDelegate(t *testing.T) {
 }
 
 // delegated fails the test on an error of Delegate.
-func delegated(o delegate.Order, _ bool, err error) func(testing.TB) delegate.Order {
+func delegated(o rows.Task, _ bool, err error) func(testing.TB) rows.Task {
 	return must(o, err)
 }
 
-func with(d control.Delegation, change func(*control.Delegation)) control.Delegation {
+func with(d rows.Task, change func(*rows.Task)) rows.Task {
 	change(&d)
 	return d
 }
@@ -72,57 +71,60 @@ func TestDelegateErrors(t *testing.T) {
 	ctx, host := t.Context(), db.Host()
 	h, other := newHouse(t, db), newHouse(t, db)
 	d := delegation(t, db, h)
-	archived := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "old"}))(t).ID
+	archived := must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "old"}))(t).ID
 	check(t, host.ArchiveEnvironment(ctx, archived))
-	bare := must(host.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
+	bare := must(host.CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID
 	dead := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{}))(t).Sandbox.ID
 	check(t, boxes(db).Gone(ctx, dead))
 	elsewhere := must(host.Resolve(ctx, delegation(t, db, other).Parent, control.Want{}))(t).Sandbox.ID
-	local := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "local", Runtime: "local"}))(t).ID
+	local := must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "local", Runtime: "local"}))(t).ID
 	localBox := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{Environment: local}))(t).Sandbox.ID
 	for _, tt := range []struct {
 		name   string
-		change func(*control.Delegation)
+		change func(*rows.Task)
 		want   error
 		text   string
 	}{
-		{"no such parent", func(d *control.Delegation) { d.Parent = "none" }, control.ErrAbsent, "thread none"},
-		{"no bot of the harness", func(d *control.Delegation) { d.Harness = "codex" }, control.ErrNoBot, "codex"},
-		{"a bot of another harness", func(d *control.Delegation) {
+		{"no such parent", func(d *rows.Task) { d.Parent = "none" }, rows.ErrAbsent, "thread none"},
+		{"no bot of the harness", func(d *rows.Task) { d.Harness = "codex" }, rows.ErrNoBot, "codex"},
+		{"a bot of another harness", func(d *rows.Task) {
 			d.Agent, d.Harness = h.bot, "codex"
-		}, control.ErrInvalid, "a bot of the harness pi"},
-		{"a human", func(d *control.Delegation) { d.Agent, d.Harness = h.member, "" }, control.ErrInvalid, "no bot"},
-		{"a bot of another house", func(d *control.Delegation) {
+		}, rows.ErrInvalid, "a bot of the harness pi"},
+		{"a human", func(d *rows.Task) { d.Agent, d.Harness = h.member, "" }, rows.ErrInvalid, "no bot"},
+		{"a bot of another house", func(d *rows.Task) {
 			d.Agent, d.Harness = other.bot, ""
-		}, control.ErrReference, "the driving agent"},
-		{"no environment", func(d *control.Delegation) { d.Parent = bare }, control.ErrNoRecipe, bare},
-		{"an archived environment", func(d *control.Delegation) { d.Environment = archived }, control.ErrArchived, ""},
-		{"another house's environment", func(d *control.Delegation) {
+		}, rows.ErrReference, "the driving agent"},
+		{"no environment", func(d *rows.Task) { d.Parent = bare }, rows.ErrNoRecipe, bare},
+		{"an archived environment", func(d *rows.Task) { d.Environment = archived }, rows.ErrArchived, ""},
+		{"another house's environment", func(d *rows.Task) {
 			d.Environment = other.env
-		}, control.ErrReference, "the environment"},
-		{"a parent without a sandbox", func(d *control.Delegation) {
-			d.Sandbox = control.SandboxOfParent
-		}, control.ErrNoSandbox, d.Parent},
-		{"a dead sandbox", func(d *control.Delegation) { d.Sandbox = dead }, control.ErrDeadBox, dead},
-		{"another house's sandbox", func(d *control.Delegation) { d.Sandbox = elsewhere }, control.ErrAbsent, elsewhere},
-		{"a sandbox and an environment", func(d *control.Delegation) {
+		}, rows.ErrReference, "the environment"},
+		{"a parent without a sandbox", func(d *rows.Task) {
+			d.Sandbox = rows.SandboxOfParent
+		}, rows.ErrNoSandbox, d.Parent},
+		{"a dead sandbox", func(d *rows.Task) { d.Sandbox = dead }, rows.ErrDeadBox, dead},
+		{"another house's sandbox", func(d *rows.Task) { d.Sandbox = elsewhere }, rows.ErrAbsent, elsewhere},
+		{"a sandbox and an environment", func(d *rows.Task) {
 			d.Sandbox, d.Environment = dead, h.env
-		}, control.ErrInvalid, ""},
-		{"a local environment, where that is not for members", func(d *control.Delegation) {
-			d.NoLocal, d.Environment = true, local
-		}, control.ErrLocal, local},
-		{"a local sandbox, where that is not for members", func(d *control.Delegation) {
-			d.NoLocal, d.Sandbox = true, localBox
-		}, control.ErrLocal, local},
+		}, rows.ErrInvalid, ""},
 	} {
 		_, _, err := host.Delegate(ctx, with(d, tt.change))
 		if is(t, err, tt.want); err != nil && !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: %v does not name %q", tt.name, err, tt.text)
 		}
 	}
+	for name, change := range map[string]func(*rows.Task){
+		"environment": func(d *rows.Task) { d.Environment = local },
+		"sandbox":     func(d *rows.Task) { d.Sandbox = localBox },
+	} {
+		_, _, err := host.Away().Delegate(ctx, with(d, change))
+		if is(t, err, rows.ErrLocal); err != nil && !strings.Contains(err.Error(), local) {
+			t.Errorf("a local %s, where that is not for members: %v does not name it", name, err)
+		}
+	}
 	_, _, err := db.As(other.member).Delegate(ctx, d)
-	is(t, err, control.ErrAbsent)
-	if all := must(host.Threads(ctx, control.Query{Parent: d.Parent}))(t); len(all) > 0 {
+	is(t, err, rows.ErrAbsent)
+	if all := must(host.Threads(ctx, rows.Query{Parent: d.Parent}))(t); len(all) > 0 {
 		t.Errorf("rows were made: %+v", all)
 	}
 }
@@ -132,22 +134,22 @@ func TestDelegatePlace(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	ctx, host := t.Context(), db.Host()
 	h := newHouse(t, db)
-	called := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "called"}))(t).ID
-	fallback := must(host.CreateEnvironment(ctx, h.id, control.Recipe{Name: "default"}))(t).ID
+	called := must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "called"}))(t).ID
+	fallback := must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "default"}))(t).ID
 	check(t, host.SetDefaultEnvironment(ctx, h.id, fallback))
 	d := delegation(t, db, h)
-	bare := must(host.CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
+	bare := must(host.CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID
 	box := must(host.Resolve(ctx, d.Parent, control.Want{Environment: called}))(t).Sandbox.ID
 	for name, tt := range map[string]struct {
-		change    func(*control.Delegation)
+		change    func(*rows.Task)
 		env, uses string
 	}{
-		"the call's":    {func(d *control.Delegation) { d.Environment = called }, called, ""},
-		"the parent's":  {func(*control.Delegation) {}, h.env, ""},
-		"the house's":   {func(d *control.Delegation) { d.Parent = bare }, fallback, ""},
-		"the sandbox's": {func(d *control.Delegation) { d.Sandbox = box }, called, box},
-		"that of the parent's sandbox": {func(d *control.Delegation) {
-			d.Sandbox = control.SandboxOfParent
+		"the call's":    {func(d *rows.Task) { d.Environment = called }, called, ""},
+		"the parent's":  {func(*rows.Task) {}, h.env, ""},
+		"the house's":   {func(d *rows.Task) { d.Parent = bare }, fallback, ""},
+		"the sandbox's": {func(d *rows.Task) { d.Sandbox = box }, called, box},
+		"that of the parent's sandbox": {func(d *rows.Task) {
+			d.Sandbox = rows.SandboxOfParent
 		}, called, box},
 	} {
 		o := delegated(db.As(h.member).Delegate(ctx, with(d, tt.change)))(t)
@@ -163,22 +165,22 @@ func TestDelegateResult(t *testing.T) {
 	ctx, host := t.Context(), db.Host()
 	h := newHouse(t, db)
 	brain := must(host.CreateBot(ctx, "Brain", "codex"))(t).ID
-	must(host.AddMember(ctx, h.id, brain, control.RoleMember))(t)
+	must(host.AddMember(ctx, h.id, brain, rows.RoleMember))(t)
 	d := delegation(t, db, h)
-	child := must(host.CreateThread(ctx, control.NewThread{House: h.id, Agent: brain, Environment: h.env}))(t).ID
+	child := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: brain, Environment: h.env}))(t).ID
 	third := must(host.CreateBot(ctx, "Third", "codex"))(t).ID
-	must(host.AddMember(ctx, h.id, third, control.RoleMember))(t)
+	must(host.AddMember(ctx, h.id, third, rows.RoleMember))(t)
 	for name, tt := range map[string]struct {
-		change func(*control.Delegation)
-		want   uuid.UUID
+		change func(*rows.Task)
+		want   string
 	}{
-		"a person, on a chat":  {func(*control.Delegation) {}, h.bot},
-		"a bot, on a chat":     {func(d *control.Delegation) { d.Task.Author = brain.String() }, brain},
-		"a person, on a bot's": {func(d *control.Delegation) { d.Parent = child }, brain},
-		"another bot, there":   {func(d *control.Delegation) { d.Parent, d.Task.Author = child, third.String() }, third},
-		"a name, on a chat":    {func(d *control.Delegation) { d.Task.Author = "somebody" }, h.bot},
+		"a person, on a chat":  {func(*rows.Task) {}, h.bot},
+		"a bot, on a chat":     {func(d *rows.Task) { d.Author = brain }, brain},
+		"a person, on a bot's": {func(d *rows.Task) { d.Parent = child }, brain},
+		"another bot, there":   {func(d *rows.Task) { d.Parent, d.Author = child, third }, third},
+		"a name, on a chat":    {func(d *rows.Task) { d.Author = "somebody" }, h.bot},
 	} {
-		if o := delegated(host.Delegate(ctx, with(d, tt.change)))(t); o.Result != tt.want.String() {
+		if o := delegated(host.Delegate(ctx, with(d, tt.change)))(t); o.Result != tt.want {
 			t.Errorf("%s: the result is by %s, want %s", name, o.Result, tt.want)
 		}
 	}
@@ -191,8 +193,8 @@ func TestDelegateAgain(t *testing.T) {
 	h := newHouse(t, db)
 	host := db.Host()
 	d := delegation(t, db, h)
-	d.ID, d.Harness, d.Agent = "t"+strings.ToLower(uuid.NewString()[:8]), "", h.bot
-	again := func() delegate.Order {
+	d.Thread, d.Harness, d.Agent = "t"+strings.ToLower(uuid.NewString()[:8]), "", h.bot
+	again := func() rows.Task {
 		t.Helper()
 		o, fresh, err := db.As(h.member).Delegate(t.Context(), d)
 		if err != nil || fresh {
@@ -201,38 +203,38 @@ func TestDelegateAgain(t *testing.T) {
 		return o
 	}
 	first := delegated(db.As(h.member).Delegate(t.Context(), d))(t)
-	if o := again(); o != first || first.Thread != d.ID {
+	if o := again(); o != first || first.Thread != d.Thread {
 		t.Errorf("got %+v, then %+v", first, o)
 	}
 	elsewhere := delegation(t, db, h).Parent
-	other := must(host.CreateEnvironment(t.Context(), h.id, control.Recipe{Name: "other"}))(t).ID
-	for differs, change := range map[string]func(*control.Delegation){
-		"task":        func(d *control.Delegation) { d.Task.Prompt = "another" },
-		"thread":      func(d *control.Delegation) { d.Parent = elsewhere },
-		"agent":       func(d *control.Delegation) { d.Agent, d.Harness = uuid.Nil, "pi" },
-		"harness":     func(d *control.Delegation) { d.Harness = "pi" },
-		"environment": func(d *control.Delegation) { d.Environment = other },
-		"sandbox":     func(d *control.Delegation) { d.Sandbox = control.SandboxOfParent },
-		"repo":        func(d *control.Delegation) { d.Task.Repo = "org/repo" },
-		"branch":      func(d *control.Delegation) { d.Task.Branch = "b" },
-		"model":       func(d *control.Delegation) { d.Task.Model = "m" },
-		"live":        func(d *control.Delegation) { d.Task.Live = true },
+	other := must(host.CreateEnvironment(t.Context(), h.id, rows.Recipe{Name: "other"}))(t).ID
+	for differs, change := range map[string]func(*rows.Task){
+		"task":        func(d *rows.Task) { d.Prompt = "another" },
+		"thread":      func(d *rows.Task) { d.Parent = elsewhere },
+		"agent":       func(d *rows.Task) { d.Agent, d.Harness = "", "pi" },
+		"harness":     func(d *rows.Task) { d.Harness = "pi" },
+		"environment": func(d *rows.Task) { d.Environment = other },
+		"sandbox":     func(d *rows.Task) { d.Sandbox = rows.SandboxOfParent },
+		"repo":        func(d *rows.Task) { d.Repo = "org/repo" },
+		"branch":      func(d *rows.Task) { d.Branch = "b" },
+		"model":       func(d *rows.Task) { d.Model = "m" },
+		"live":        func(d *rows.Task) { d.Live = true },
 	} {
 		_, _, err := db.As(h.member).Delegate(t.Context(), with(d, change))
-		if is(t, err, control.ErrTaken); err != nil && !strings.Contains(err.Error(), "its "+differs+" differs") {
+		if is(t, err, rows.ErrTaken); err != nil && !strings.Contains(err.Error(), "its "+differs+" differs") {
 			t.Errorf("%v does not name the %s", err, differs)
 		}
 	}
-	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *control.Delegation) { d.ID = d.Parent }))
-	is(t, err, control.ErrTaken)
+	_, _, err := db.As(h.member).Delegate(t.Context(), with(d, func(d *rows.Task) { d.Thread = d.Parent }))
+	is(t, err, rows.ErrTaken)
 	stranger := delegation(t, db, newHouse(t, db))
-	stranger.ID = d.ID
+	stranger.Thread = d.Thread
 	_, _, err = host.Delegate(t.Context(), stranger)
-	is(t, err, control.ErrTaken)
+	is(t, err, rows.ErrTaken)
 
 	// What the order has found by then may change.
 	closed := true
-	must(host.ChangeThread(t.Context(), d.Parent, control.ThreadChange{Environment: &other, Closed: &closed}))(t)
+	must(host.ChangeThread(t.Context(), d.Parent, rows.ThreadChange{Environment: &other, Closed: &closed}))(t)
 	if o := again(); o != first {
 		t.Errorf("got %+v, then %+v", first, o)
 	}
@@ -244,15 +246,15 @@ func TestDelegateClosed(t *testing.T) {
 	h := newHouse(t, db)
 	d := delegation(t, db, h)
 	closed := true
-	must(db.Host().ChangeThread(t.Context(), d.Parent, control.ThreadChange{Closed: &closed}))(t)
+	must(db.Host().ChangeThread(t.Context(), d.Parent, rows.ThreadChange{Closed: &closed}))(t)
 	for name, s := range map[string]control.Scope{"a member": db.As(h.member), "the host": db.Host()} {
 		_, _, err := s.Delegate(t.Context(), d)
-		if is(t, err, control.ErrClosed); err != nil && !strings.Contains(err.Error(), d.Parent) {
+		if is(t, err, rows.ErrClosed); err != nil && !strings.Contains(err.Error(), d.Parent) {
 			t.Errorf("by %s: %v does not name the thread", name, err)
 		}
 	}
 	closed = false
-	must(db.Host().ChangeThread(t.Context(), d.Parent, control.ThreadChange{Closed: &closed}))(t)
+	must(db.Host().ChangeThread(t.Context(), d.Parent, rows.ThreadChange{Closed: &closed}))(t)
 	delegated(db.As(h.member).Delegate(t.Context(), d))(t)
 }
 
@@ -260,12 +262,12 @@ func TestDelegateClosed(t *testing.T) {
 type counting struct {
 	mu       sync.Mutex
 	launched map[string]int
-	launch   func(ctx context.Context, o delegate.Order) error // nil for one that succeeds
+	launch   func(ctx context.Context, o rows.Task) error // nil for one that succeeds
 }
 
-func (c *counting) Announce(context.Context, delegate.Order) error { return nil }
+func (c *counting) Announce(context.Context, rows.Task) error { return nil }
 
-func (c *counting) Launch(ctx context.Context, o delegate.Order) error {
+func (c *counting) Launch(ctx context.Context, o rows.Task) error {
 	c.mu.Lock()
 	if c.launched == nil {
 		c.launched = map[string]int{}
@@ -278,8 +280,8 @@ func (c *counting) Launch(ctx context.Context, o delegate.Order) error {
 	return nil
 }
 
-func (c *counting) Refuse(context.Context, delegate.Order, error) error { return errors.New("refused") }
-func (c *counting) Temporary(error) bool                                { return false }
+func (c *counting) Refuse(context.Context, rows.Task, error) error { return errors.New("refused") }
+func (c *counting) Temporary(error) bool                           { return false }
 
 func (c *counting) count(thread string) int {
 	c.mu.Lock()
@@ -347,12 +349,12 @@ func TestDeadProvisioner(t *testing.T) {
 	}
 	check(t, dead.Renew(t.Context(), id, time.Millisecond))
 	var attempts int
-	c := &counting{launch: func(_ context.Context, o delegate.Order) error {
+	c := &counting{launch: func(_ context.Context, o rows.Task) error {
 		attempts = o.Attempts
 		for _, err := range []error{
 			dead.Renew(t.Context(), id, time.Hour), dead.PutBack(t.Context(), id, 0, false), dead.Done(t.Context(), id),
 		} {
-			is(t, err, delegate.ErrLost)
+			is(t, err, rows.ErrLost)
 		}
 		return nil
 	}}
@@ -366,7 +368,7 @@ func TestDeadProvisioner(t *testing.T) {
 func TestStoppedProvisioner(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
 	id := delegated(db.Host().Delegate(t.Context(), delegation(t, db, newHouse(t, db))))(t).Thread
-	stopped := &counting{launch: func(ctx context.Context, _ delegate.Order) error {
+	stopped := &counting{launch: func(ctx context.Context, _ rows.Task) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}}
@@ -387,7 +389,7 @@ func TestDeletedTask(t *testing.T) {
 	q := control.Queue{DB: db, Host: "a"}
 	must(q.Take(t.Context(), time.Hour, 1))(t)
 	check(t, db.Host().DeleteHouse(t.Context(), h.id))
-	is(t, q.Renew(t.Context(), id, time.Hour), delegate.ErrLost)
+	is(t, q.Renew(t.Context(), id, time.Hour), rows.ErrLost)
 	if took := must(q.Take(t.Context(), time.Hour, 1))(t); len(took) != 0 {
 		t.Errorf("took %+v", took)
 	}
@@ -401,7 +403,7 @@ func BenchmarkDelegate(b *testing.B) {
 	d := delegation(b, db, h)
 	var all []time.Duration
 	for i := range b.N {
-		d.Task.Prompt = fmt.Sprint("task ", i)
+		d.Prompt = fmt.Sprint("task ", i)
 		began := time.Now()
 		delegated(db.As(h.member).Delegate(b.Context(), d))(b)
 		all = append(all, time.Since(began))
@@ -455,7 +457,7 @@ func TestTakeOne(t *testing.T) {
 	if o := must(q.Queued(t.Context(), id))(t); !is(id) || o.Prompt != "do it" || o.Attempts != 1 {
 		t.Errorf("not due, and not taken: %+v", o)
 	}
-	if _, err := q.Queued(t.Context(), ids[0]); !errors.Is(err, control.ErrAbsent) {
+	if _, err := q.Queued(t.Context(), ids[0]); !errors.Is(err, rows.ErrAbsent) {
 		t.Errorf("a task that has ended waits: %v", err)
 	}
 }
@@ -475,7 +477,7 @@ func TestDeleteQueued(t *testing.T) {
 		t.Errorf("took %+v", took)
 	}
 	for _, id := range []string{held.Thread, d.Parent} {
-		if err := db.As(h.member).DeleteThread(t.Context(), id, nil); !errors.Is(err, control.ErrClaimed) {
+		if err := db.As(h.member).DeleteThread(t.Context(), id, nil); !errors.Is(err, rows.ErrRunning) {
 			t.Errorf("deleted thread %s with a task that is launched: %v", id, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/test/port"
 	"arbe.0sk.ar/runner/internal/test/postgres"
 )
@@ -105,7 +106,7 @@ func TestDatabaseTLS(t *testing.T) {
 		_, migrateErr := control.Migrate(t.Context(), url)
 		_, statusErr := control.ReadStatus(t.Context(), url)
 		for _, err := range []error{openErr, migrateErr, statusErr} {
-			if err == nil || errors.Is(err, control.ErrAway) {
+			if err == nil || errors.Is(err, rows.ErrAway) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

@@ -9,20 +9,21 @@ import (
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // The list of sandboxes has the threads on each, those that run first, and the holds that have not expired.
 func TestUsedSandboxes(t *testing.T) {
 	db, url := open(t, control.Config{})
-	ctx, host, h, rows := t.Context(), db.Host(), newHouse(t, db), boxes(db)
+	ctx, host, h, in := t.Context(), db.Host(), newHouse(t, db), boxes(db)
 	first, row := liveBox(t, db, h)
 	var others []string
 	for range 2 {
-		n := control.NewThread{House: h.id, Agent: h.bot, Sandbox: row.ID}
+		n := rows.NewThread{House: h.id, Agent: h.bot, Sandbox: row.ID}
 		others = append(others, must(host.CreateThread(ctx, n))(t).ID)
 	}
-	check(t, rows.Lease(row.ID).Hold(ctx, lease.Hold{Holder: "opens:1", TTL: lease.TTL}))
-	check(t, rows.Lease(row.ID).Hold(ctx, lease.Hold{Holder: "opens:2", TTL: lease.TTL}))
+	check(t, in.Lease(row.ID).Hold(ctx, rows.Hold{Holder: "opens:1", TTL: lease.TTL}))
+	check(t, in.Lease(row.ID).Hold(ctx, rows.Hold{Holder: "opens:2", TTL: lease.TTL}))
 	_ = must(connect(t, url).Exec(ctx, `update sandbox_holds set expires_at = now() - interval '1 second'
 		where sandbox_id = $1 and holder = 'opens:1'`, row.ID))(t)
 	all := must(host.UsedSandboxes(ctx, h.id, nil))(t)
@@ -33,7 +34,9 @@ func TestUsedSandboxes(t *testing.T) {
 	if b.ID != row.ID || b.HouseName != "a house" || b.EnvironmentName != "base" || b.ThreadCount != 3 {
 		t.Errorf("got %+v", b)
 	}
-	want := []control.SandboxThread{{first, "running"}, {others[1], "idle"}, {others[0], "idle"}}
+	want := []rows.BoxThread{
+		{ID: first, Status: "running"}, {ID: others[1], Status: "idle"}, {ID: others[0], Status: "idle"},
+	}
 	if diff := cmp.Diff(want, b.Threads); diff != "" {
 		t.Errorf("its threads: %s", diff)
 	}
@@ -50,14 +53,14 @@ func TestUsedSandboxes(t *testing.T) {
 // A list has the sandboxes of its house that may have a machine, and those that are named.
 func TestUsedSandboxesOfHouses(t *testing.T) {
 	db, _ := open(t, control.Config{})
-	ctx, host, rows := t.Context(), db.Host(), boxes(db)
+	ctx, host, in := t.Context(), db.Host(), boxes(db)
 	mine, other := newHouse(t, db), newHouse(t, db)
 	_, live := liveBox(t, db, mine)
 	_, gone := liveBox(t, db, mine)
 	_, dead := liveBox(t, db, mine)
 	_, foreign := liveBox(t, db, other)
-	check(t, condemn(ctx, rows, dead.ID))
-	check(t, rows.Gone(ctx, gone.ID))
+	check(t, condemn(ctx, in, dead.ID))
+	check(t, in.Gone(ctx, gone.ID))
 	for _, tt := range []struct {
 		house string
 		named []string
@@ -80,7 +83,7 @@ func TestUsedSandboxesOfHouses(t *testing.T) {
 	// A member of one house sees its own, as all that requests read.
 	for agent, want := range map[control.Scope]bool{db.As(mine.member): false, db.As(other.member): true} {
 		got := must(agent.UsedSandboxes(ctx, "", nil))(t)
-		is := func(b control.UsedSandbox) bool { return b.ID == foreign.ID }
+		is := func(b rows.UsedBox) bool { return b.ID == foreign.ID }
 		if slices.ContainsFunc(got, is) != want {
 			t.Errorf("got %d sandboxes, with the other house's: %t", len(got), !want)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"arbe.0sk.ar/runner/host/control/seal"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Vault is the secrets of a database with the keys that seal them. The database gets sealed values alone.
@@ -21,10 +22,10 @@ type Variable struct {
 }
 
 // Put seals a value and stores it as the secret of this name, in a scope that may write it. It returns seal.ErrEmpty,
-// seal.ErrTooLarge, and ErrInvalid for a value with a NUL, which no environment variable can have.
-func (v Vault) Put(ctx context.Context, s Scope, house, name string, value []byte) (Secret, error) {
+// seal.ErrTooLarge, and rows.ErrInvalid for a value with a NUL, which no environment variable can have.
+func (v Vault) Put(ctx context.Context, s Scope, house, name string, value []byte) (rows.Secret, error) {
 	if strings.ContainsRune(string(value), 0) {
-		return Secret{}, fmt.Errorf("put secret %s: the value: %w: it has a NUL", name, ErrInvalid)
+		return rows.Secret{}, rows.Refuse(rows.ErrInvalid, "put secret "+name+": the value").Because("it has a NUL")
 	}
 	return s.PutSecret(ctx, house, name, func(id string) (Sealed, error) {
 		sealed, err := v.Sealer.Seal(seal.Place{House: house, ID: id, Name: name}, value)
@@ -33,7 +34,7 @@ func (v Vault) Put(ctx context.Context, s Scope, house, name string, value []byt
 }
 
 // Variables returns the secrets that an environment injects, in its order. A secret that the house does not have is
-// left out. It returns ErrMissing, with the names, where required ones are missing.
+// left out. It returns rows.ErrMissing, with the names, where required ones are missing.
 func (v Vault) Variables(ctx context.Context, environment string) ([]Variable, error) {
 	bound, err := v.DB.Host().BoundSecrets(ctx, environment)
 	if err != nil {
@@ -54,7 +55,7 @@ func (v Vault) Variables(ctx context.Context, environment string) ([]Variable, e
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("environment %s: %w: %s", environment, ErrMissing, strings.Join(missing, ", "))
+		return nil, rows.Refuse(rows.ErrMissing, "environment "+environment).Because(strings.Join(missing, ", "))
 	}
 	return all, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/control/seal"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // newVault returns a vault with a keyset of its own.
@@ -32,12 +33,12 @@ func TestVault(t *testing.T) {
 	ctx, owner := t.Context(), db.As(h.owner)
 	const value = "sk-live-8a7b6c5d4e3f"
 	must(v.Put(ctx, owner, h.id, "API_KEY", []byte(value)))(t)
-	env := func(house string, bindings ...control.Binding) string {
-		return must(db.Host().CreateEnvironment(ctx, house, control.Recipe{
+	env := func(house string, bindings ...rows.Binding) string {
+		return must(db.Host().CreateEnvironment(ctx, house, rows.Recipe{
 			Name: uuid.NewString(), Bindings: bindings,
 		}))(t).ID
 	}
-	both := env(h.id, control.Binding{Name: "API_KEY", Required: true}, control.Binding{Name: "OTHER"})
+	both := env(h.id, rows.Binding{Name: "API_KEY", Required: true}, rows.Binding{Name: "OTHER"})
 	all, err := v.Variables(ctx, both)
 	check(t, err)
 	if len(all) != 1 || all[0].Name != "API_KEY" || all[0].Value.Reveal() != value {
@@ -50,14 +51,14 @@ func TestVault(t *testing.T) {
 	must(v.Put(ctx, owner, h.id, "API_KEY", []byte(value)))(t)
 
 	// What is missing is named, all of it.
-	lacks := env(h.id, control.Binding{Name: "B", Required: true}, control.Binding{Name: "API_KEY", Required: true},
-		control.Binding{Name: "A", Required: true}, control.Binding{Name: "C"})
+	lacks := env(h.id, rows.Binding{Name: "B", Required: true}, rows.Binding{Name: "API_KEY", Required: true},
+		rows.Binding{Name: "A", Required: true}, rows.Binding{Name: "C"})
 	_, missing := v.Variables(ctx, lacks)
-	if !errors.Is(missing, control.ErrMissing) || !strings.HasSuffix(missing.Error(), "missing: B, A") {
+	if !errors.Is(missing, rows.ErrMissing) || !strings.HasSuffix(missing.Error(), "missing: B, A") {
 		t.Errorf("got %v", missing)
 	}
 	_, err = v.Variables(ctx, "none")
-	is(t, err, control.ErrAbsent)
+	is(t, err, rows.ErrAbsent)
 
 	// Values that are no environment variable's, and members, who may not write.
 	_, err = v.Put(ctx, owner, h.id, "EMPTY", nil)
@@ -65,18 +66,18 @@ func TestVault(t *testing.T) {
 	_, large := v.Put(ctx, owner, h.id, "LARGE", []byte(strings.Repeat(value, 4000)))
 	is(t, large, seal.ErrTooLarge)
 	_, nul := v.Put(ctx, owner, h.id, "NUL", []byte(value+"\x00"))
-	is(t, nul, control.ErrInvalid)
+	is(t, nul, rows.ErrInvalid)
 	_, forbidden := v.Put(ctx, db.As(h.member), h.id, "API_KEY", []byte(value))
-	is(t, forbidden, control.ErrForbidden)
+	is(t, forbidden, rows.ErrForbidden)
 	if left := must(owner.Secrets(ctx, h.id))(t); len(left) != 1 {
 		t.Errorf("a value that was refused left a secret: %v", left)
 	}
 
 	// A row that is copied to another secret does not open: another name, another house.
-	copied := env(h.id, control.Binding{Name: "COPY", Required: true})
+	copied := env(h.id, rows.Binding{Name: "COPY", Required: true})
 	must(v.Put(ctx, owner, h.id, "COPY", []byte("x")))(t)
 	must(v.Put(ctx, db.As(other.owner), other.id, "API_KEY", []byte("x")))(t)
-	foreign := env(other.id, control.Binding{Name: "API_KEY", Required: true})
+	foreign := env(other.id, rows.Binding{Name: "API_KEY", Required: true})
 	c := connect(t, url)
 	_, err = c.Exec(ctx, `update secret_values to_ set ciphertext = from_.ciphertext
 		from secret_values from_ join secrets s on s.id = from_.secret_id
@@ -111,13 +112,13 @@ func TestReseal(t *testing.T) {
 	second := control.Vault{DB: db, Sealer: must(seal.New(t.Context(), f))(t)}
 	h := newHouse(t, db)
 	owner := db.As(h.owner)
-	var bindings []control.Binding
+	var bindings []rows.Binding
 	for i := range 20 {
 		name := fmt.Sprint("S", i)
-		bindings = append(bindings, control.Binding{Name: name, Required: true})
+		bindings = append(bindings, rows.Binding{Name: name, Required: true})
 		must(v.Put(t.Context(), owner, h.id, name, []byte("value "+name)))(t)
 	}
-	env := must(db.Host().CreateEnvironment(t.Context(), h.id, control.Recipe{Name: "all", Bindings: bindings}))(t).ID
+	env := must(db.Host().CreateEnvironment(t.Context(), h.id, rows.Recipe{Name: "all", Bindings: bindings}))(t).ID
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for n, v := range []control.Vault{v, second} {
@@ -172,29 +173,29 @@ func TestDoors(t *testing.T) {
 	db, _ := open(t, control.Config{})
 	h, other := newHouse(t, db), newHouse(t, db)
 	ctx := t.Context()
-	_, err := db.Host().AddMember(ctx, other.id, h.member, control.RoleMember)
+	_, err := db.Host().AddMember(ctx, other.id, h.member, rows.RoleMember)
 	check(t, err)
 	houses := func(agent string) int { return len(must(db.Houses(ctx, agent))(t)) }
 	for agent, want := range map[string]int{
-		h.owner.String(): 1, h.member.String(): 2, other.owner.String(): 1, uuid.NewString(): 0,
+		h.owner: 1, h.member: 2, other.owner: 1, uuid.NewString(): 0,
 	} {
 		if n := houses(agent); n != want {
 			t.Errorf("%d houses, want %d", n, want)
 		}
 	}
-	if _, err := db.Houses(ctx, "ann"); !errors.Is(err, control.ErrInvalid) {
+	if _, err := db.Houses(ctx, "ann"); !errors.Is(err, rows.ErrInvalid) {
 		t.Error(err)
 	}
 	check(t, db.Host().ArchiveMember(ctx, other.id, h.member))
-	if got := must(db.Houses(ctx, h.member.String()))(t); len(got) != 1 || got[0] != h.id {
+	if got := must(db.Houses(ctx, h.member))(t); len(got) != 1 || got[0] != h.id {
 		t.Errorf("after leaving: %v", got)
 	}
 	check(t, db.Host().ArchiveAgent(ctx, h.member))
-	if n := houses(h.member.String()); n != 0 {
+	if n := houses(h.member); n != 0 {
 		t.Errorf("an archived agent has %d houses", n)
 	}
-	one := must(db.Host().CreateThread(ctx, control.NewThread{House: h.id}))(t).ID
-	two := must(db.Host().CreateThread(ctx, control.NewThread{House: other.id}))(t).ID
+	one := must(db.Host().CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID
+	two := must(db.Host().CreateThread(ctx, rows.NewThread{House: other.id}))(t).ID
 	got := must(db.HousesOf(ctx, []string{one, two, "none", ""}))(t)
 	if len(got) != 2 || got[one] != h.id || got[two] != other.id {
 		t.Errorf("got %v", got)

@@ -34,6 +34,7 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -63,7 +64,7 @@ type Config struct {
 	SettleReads bool
 
 	// Delegate makes the row of a member's task; nil for a server that takes none.
-	Delegate func(ctx context.Context, t houses.Task) (houses.Delegated, error)
+	Delegate func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
 
 	// Opened is called once the log is open, before anything is served; nil for nothing.
 	Opened func(ctx context.Context, streams *log.Log)
@@ -76,6 +77,9 @@ type Config struct {
 	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe is Server's.
 	Store       rows.Store
 	CheckRecipe func(r *rows.Recipe) error
+
+	// Harnesses are those whose lines threads take; nil for session's list.
+	Harnesses session.List
 
 	engine log.Engine // for tests; nil for the one that the fields above name
 }
@@ -250,6 +254,7 @@ func (c Config) server(ctx context.Context, streams *log.Log) (*server.Server, e
 		Log: streams, Secrets: secrets, LongPoll: c.LongPoll, Insecure: c.Insecure, Closing: ctx, Logger: c.Logger,
 		Budget:  memory.NewBudget(cmp.Or(c.Budget, memory.Limit()/4)),
 		Metrics: m, Rate: c.Limits.Rate, TokenQuota: c.Limits.TokenBytes, Access: c.Access, Delegate: c.Delegate,
+		Harnesses: c.Harnesses,
 	}
 	if c.Rows != nil {
 		logins := member.Logins{Secrets: secrets, Provider: c.Provider}

@@ -16,40 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
+	"arbe.0sk.ar/runner/host/rows"
 )
-
-// Order is a task to launch.
-type Order struct {
-	Thread string // of the task, the child
-	House  string
-	Parent string // the thread that delegated it; "" for none
-	Agent  string // the bot that drives the thread
-	Author string // who delegated it; "" for none
-	Result string // the author of the result on the parent
-
-	Prompt  string
-	Harness string
-	Model   string // "" for the agent's own choice
-	Live    bool   // the run takes chats while it lasts
-
-	Environment string
-	Sandbox     string // the sandbox of the house that it shares; "" for one of its own
-	Repo        string // in place of the environment's
-	Branch      string
-
-	Trusted  bool // from the operator, not from a member of the house
-	Attempts int  // how often it was taken, this time included
-}
-
-// runs is the namespace of the runs of tasks.
-var runs = uuid.MustParse("5b0f3f43-5a8c-4d0e-9d43-6c1b2ae5f0a7")
-
-// Run returns the id of the task's run. It is the same for each attempt.
-func (o Order) Run() string { return uuid.NewSHA1(runs, []byte(o.Thread)).String() }
-
-// ErrLost is returned by a Queue for a task that this host does not have any more.
-var ErrLost = errors.New("another host has the task")
 
 // ErrStopped is the cause of a launch's context that ends for another host to continue the launch. Such a launch posts
 // no failure.
@@ -61,27 +29,27 @@ var ErrBusy = errors.New("another run has the thread")
 // Queue is the tasks that are not launched yet. Its methods may be called at the same time.
 type Queue interface {
 	// Take gives at most limit due tasks to this host until the lease ends. Of many hosts one gets a task.
-	Take(ctx context.Context, lease time.Duration, limit int) ([]Order, error)
-	// Renew prolongs the lease of a task. It returns ErrLost.
+	Take(ctx context.Context, lease time.Duration, limit int) ([]rows.Task, error)
+	// Renew prolongs the lease of a task. It returns rows.ErrLost.
 	Renew(ctx context.Context, thread string, lease time.Duration) error
 	// PutBack gives a task back; any host may take it after some time. With free the attempt does not count. It returns
-	// ErrLost.
+	// rows.ErrLost.
 	PutBack(ctx context.Context, thread string, after time.Duration, free bool) error
-	// Done ends a task. It returns ErrLost.
+	// Done ends a task. It returns rows.ErrLost.
 	Done(ctx context.Context, thread string) error
 }
 
 // Host launches tasks. Its methods may be called at the same time, for different tasks, and may be repeated.
 type Host interface {
 	// Announce posts the task on its parent's thread, once.
-	Announce(ctx context.Context, o Order) error
+	Announce(ctx context.Context, o rows.Task) error
 	// Launch launches the task. It returns nil also where the run is on the thread already and needs no more of a host,
 	// and ErrBusy where another run is in its way. It posts a failure itself, but for one that is temporary, and after
 	// its context has ended by ErrStopped: the next call continues the launch.
-	Launch(ctx context.Context, o Order) error
+	Launch(ctx context.Context, o rows.Task) error
 	// Refuse posts on the task's thread that it is not launched, and why, where Launch has not. It returns ErrBusy as
 	// Launch does.
-	Refuse(ctx context.Context, o Order, cause error) error
+	Refuse(ctx context.Context, o rows.Task, cause error) error
 	// Temporary reports whether a launch that has failed may succeed when it is repeated.
 	Temporary(err error) bool
 }
@@ -188,7 +156,7 @@ func (p Provisioner) Once(ctx context.Context) error {
 const closeTimeout = 10 * time.Second
 
 // do launches a task that this host has. It ends with ctx.
-func (p Provisioner) do(stop context.Context, o Order) {
+func (p Provisioner) do(stop context.Context, o rows.Task) {
 	log := p.Log.With("thread", o.Thread, "run", o.Run())
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(stop))
 	defer cancel(nil)
@@ -221,14 +189,14 @@ func (p Provisioner) do(stop context.Context, o Order) {
 		log.Warn("task not launched", "error", err, "attempt", o.Attempts)
 		closing = p.Queue.Done(last, o.Thread)
 	}
-	if closing != nil && !errors.Is(closing, ErrLost) {
+	if closing != nil && !errors.Is(closing, rows.ErrLost) {
 		log.Warn("the task's row is not changed: it is taken again after its lease", "error", closing)
 	}
 }
 
 // attempt announces and launches a task. A task whose attempts are used up is refused on its thread. again reports that
 // a further attempt may succeed.
-func (p Provisioner) attempt(ctx context.Context, o Order) (again bool, err error) {
+func (p Provisioner) attempt(ctx context.Context, o rows.Task) (again bool, err error) {
 	if o.Parent != "" {
 		if err = p.Host.Announce(ctx, o); err != nil {
 			err, again = fmt.Errorf("announce the task on thread %s: %w", o.Parent, err), true
@@ -248,7 +216,7 @@ func (p Provisioner) attempt(ctx context.Context, o Order) (again bool, err erro
 }
 
 // refuse posts why a task is not launched. Where that fails it is tried again.
-func (p Provisioner) refuse(ctx context.Context, o Order, cause error) (again bool, err error) {
+func (p Provisioner) refuse(ctx context.Context, o rows.Task, cause error) (again bool, err error) {
 	if err = p.Host.Refuse(ctx, o, cause); err != nil {
 		return true, errors.Join(cause, err)
 	}
@@ -256,7 +224,7 @@ func (p Provisioner) refuse(ctx context.Context, o Order, cause error) (again bo
 }
 
 // renew renews the lease of a task. It ends the launch where the lease is lost, or may be.
-func (p Provisioner) renew(ctx context.Context, end context.CancelCauseFunc, o Order) {
+func (p Provisioner) renew(ctx context.Context, end context.CancelCauseFunc, o rows.Task) {
 	tick := time.NewTicker(p.Lease / 4)
 	defer tick.Stop()
 	for until := time.Now().Add(p.Lease); ; {
@@ -272,7 +240,7 @@ func (p Provisioner) renew(ctx context.Context, end context.CancelCauseFunc, o O
 		switch {
 		case err == nil:
 			until = began.Add(p.Lease)
-		case errors.Is(err, ErrLost), time.Until(until) < p.Lease/4:
+		case errors.Is(err, rows.ErrLost), time.Until(until) < p.Lease/4:
 			end(ErrStopped)
 			return
 		}

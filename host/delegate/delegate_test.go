@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/delegate"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 var (
@@ -36,7 +37,7 @@ func newQueue(ids ...string) *queue {
 	return q
 }
 
-func (q *queue) Take(_ context.Context, lease time.Duration, limit int) (all []delegate.Order, err error) {
+func (q *queue) Take(_ context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.away {
@@ -48,7 +49,7 @@ func (q *queue) Take(_ context.Context, lease time.Duration, limit int) (all []d
 		}
 		q.due[id] = time.Now().Add(lease)
 		q.attempts[id]++
-		all = append(all, delegate.Order{Thread: id, Parent: "p", Attempts: q.attempts[id]})
+		all = append(all, rows.Task{Thread: id, Parent: "p", Attempts: q.attempts[id]})
 	}
 	return all, nil
 }
@@ -60,7 +61,7 @@ func (q *queue) set(id string, change func()) error {
 	case q.away:
 		return errAway
 	case q.lost[id]:
-		return delegate.ErrLost
+		return rows.ErrLost
 	}
 	change()
 	return nil
@@ -85,7 +86,7 @@ func (q *queue) Done(_ context.Context, id string) error {
 
 // host is a host whose launches end as a test wants.
 type host struct {
-	launch func(ctx context.Context, o delegate.Order) error
+	launch func(ctx context.Context, o rows.Task) error
 	refuse func() error
 
 	mu    sync.Mutex
@@ -109,17 +110,17 @@ func (h *host) count(call string) (n int) {
 	return n
 }
 
-func (h *host) Announce(_ context.Context, o delegate.Order) error {
+func (h *host) Announce(_ context.Context, o rows.Task) error {
 	h.note("announce " + o.Thread)
 	return nil
 }
 
-func (h *host) Launch(ctx context.Context, o delegate.Order) error {
+func (h *host) Launch(ctx context.Context, o rows.Task) error {
 	h.note("launch " + o.Thread)
 	return h.launch(ctx, o)
 }
 
-func (h *host) Refuse(_ context.Context, o delegate.Order, cause error) error {
+func (h *host) Refuse(_ context.Context, o rows.Task, cause error) error {
 	h.note("refuse " + o.Thread + ": " + cause.Error())
 	if h.refuse != nil {
 		return h.refuse()
@@ -211,7 +212,7 @@ func TestEnds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q, launches, refusals := newQueue("t"), 0, 0
-				h := &host{launch: func(context.Context, delegate.Order) error {
+				h := &host{launch: func(context.Context, rows.Task) error {
 					launches++
 					return tt.launch(launches)
 				}, refuse: func() error {
@@ -239,7 +240,7 @@ func TestStopped(t *testing.T) {
 		q := newQueue("a", "b")
 		var causes []error
 		h := &host{}
-		h.launch = func(ctx context.Context, o delegate.Order) error {
+		h.launch = func(ctx context.Context, o rows.Task) error {
 			<-ctx.Done()
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -272,7 +273,7 @@ func TestLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q, began := newQueue("t"), time.Now()
 				var lasted time.Duration
-				h := &host{launch: func(ctx context.Context, o delegate.Order) error {
+				h := &host{launch: func(ctx context.Context, o rows.Task) error {
 					q.mu.Lock()
 					lose(q)
 					q.mu.Unlock()
@@ -305,7 +306,7 @@ func TestMost(t *testing.T) {
 		q := newQueue("a", "b", "c", "d", "e")
 		now, most := 0, 0
 		h := &host{}
-		h.launch = func(context.Context, delegate.Order) error {
+		h.launch = func(context.Context, rows.Task) error {
 			h.mu.Lock()
 			now++
 			most = max(most, now)
@@ -333,7 +334,7 @@ func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue("a", "b", "c")
 		q.due["later"] = time.Now().Add(time.Hour)
-		h := &host{launch: func(_ context.Context, o delegate.Order) error {
+		h := &host{launch: func(_ context.Context, o rows.Task) error {
 			if o.Thread == "b" {
 				return errAway
 			}

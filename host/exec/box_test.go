@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
@@ -122,12 +123,12 @@ func (r *madeRows) note(call string) {
 	r.calls = append(r.calls, call)
 }
 
-func (r *madeRows) Obtain(ctx context.Context, o resolve.Order) (resolve.Turn, error) {
+func (r *madeRows) Obtain(ctx context.Context, o rows.BoxOrder) (rows.BoxTurn, error) {
 	if o.Claim || o.Environment != "e1" || o.Hold.TTL != lease.TTL {
-		return resolve.Turn{}, errors.New("another order")
+		return rows.BoxTurn{}, errors.New("another order")
 	}
-	row := resolve.Row{ID: "s1", House: "h1", Environment: "e1", Provider: "cloud", Status: resolve.Pending}
-	return resolve.Turn{Row: row, Make: true}, r.m.Hold(ctx, o.Hold)
+	row := rows.Box{ID: "s1", House: "h1", Environment: "e1", Provider: "cloud", Status: rows.BoxPending}
+	return rows.BoxTurn{Row: row, Make: true}, r.m.Hold(ctx, o.Hold)
 }
 
 func (r *madeRows) Renew(_ context.Context, _, _, ref string) error { return nil }
@@ -137,12 +138,12 @@ func (r *madeRows) Ready(_ context.Context, row, _, ref string) error {
 	return r.late
 }
 
-func (r *madeRows) GiveUp(_ context.Context, row, _ string) (resolve.Row, bool, error) {
+func (r *madeRows) GiveUp(_ context.Context, row, _ string) (rows.Box, bool, error) {
 	r.note("give up " + row)
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	clear(r.m.holds)
-	return resolve.Row{ID: row, Status: resolve.Dead}, true, nil
+	return rows.Box{ID: row, Status: rows.BoxDead}, true, nil
 }
 
 func (r *madeRows) Gone(_ context.Context, row string) error { r.note("gone " + row); return nil }

@@ -18,6 +18,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
@@ -31,11 +32,11 @@ type machine struct {
 	started []sandbox.Command
 	fails   error // of Detach
 	detach  func()
-	holds   map[string]lease.Hold
+	holds   map[string]rows.Hold
 	gone    bool // released
 }
 
-func newMachine() *machine { return &machine{health: sandbox.Live, holds: map[string]lease.Hold{}} }
+func newMachine() *machine { return &machine{health: sandbox.Live, holds: map[string]rows.Hold{}} }
 
 func (m *machine) Ref() sandbox.Ref { return sandbox.Ref{Provider: "cloud", ID: "b1"} }
 func (m *machine) WorkDir() string  { return "/w" }
@@ -70,7 +71,7 @@ func (m *machine) Probe(context.Context, string) (sandbox.Health, string, error)
 
 func (m *machine) Read(context.Context) (lease.State, error) { return lease.State{}, nil }
 
-func (m *machine) Hold(_ context.Context, h lease.Hold) error {
+func (m *machine) Hold(_ context.Context, h rows.Hold) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.gone {
@@ -80,7 +81,7 @@ func (m *machine) Hold(_ context.Context, h lease.Hold) error {
 	return nil
 }
 
-func (m *machine) Try(ctx context.Context, h lease.Hold) (bool, error) { return true, m.Hold(ctx, h) }
+func (m *machine) Try(ctx context.Context, h rows.Hold) (bool, error) { return true, m.Hold(ctx, h) }
 
 func (m *machine) Drop(_ context.Context, holder string) error {
 	m.mu.Lock()
@@ -116,7 +117,7 @@ func newHost(t *testing.T, m *machine) (*exec.Host, *fakethread.Server) {
 		Runner:    func(string) (string, error) { return runner, nil },
 	}
 	h.Box = func(ctx context.Context, p exec.Posted) (sandbox.Sandbox, func(), error) {
-		hold := lease.Hold{Holder: "opens", ThreadID: p.Thread, TTL: lease.TTL}
+		hold := rows.Hold{Holder: "opens", ThreadID: p.Thread, TTL: lease.TTL}
 		return m, lease.Keep(ctx, m, hold), m.Hold(ctx, hold)
 	}
 	return h, server

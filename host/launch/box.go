@@ -7,6 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
@@ -15,7 +16,7 @@ import (
 // environment of the row, with each step on the thread; but no agent is installed. If it fails there is no hold, and
 // what it made is deleted.
 func (l *Launcher) CommandBox(
-	ctx context.Context, t Task, hold lease.Hold,
+	ctx context.Context, t Task, hold rows.Hold,
 ) (sandbox.Sandbox, lease.Lease, error) {
 	server, err := l.Client.Health(ctx)
 	if err != nil {
@@ -28,7 +29,7 @@ func (l *Launcher) CommandBox(
 	g.steps = newSteps(g)
 	var b *resolve.Box
 	err = g.steps.do(ctx, "", "waiting for the sandbox", func() (err error) {
-		b, err = g.Rows.Box(ctx, resolve.Order{
+		b, err = g.Rows.Box(ctx, rows.BoxOrder{
 			Thread: g.Thread, Environment: g.Environment, Ephemeral: g.Box.Ephemeral, Hold: hold,
 		})
 		return err

@@ -33,6 +33,7 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
@@ -457,8 +458,8 @@ func (g *launching) hold(ctx context.Context, box sandbox.Ref) error {
 }
 
 // attachedHold returns this host's own hold.
-func (g *launching) attachedHold() lease.Hold {
-	return lease.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL}
+func (g *launching) attachedHold() rows.Hold {
+	return rows.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL}
 }
 
 // failed posts the failure of the launch, or its end by ErrCancelled, and deletes the box that was made for it. A box

@@ -7,11 +7,12 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
 // unclaimed returns a *BusyError where a run that the log does not have has claimed the thread's row. A claim that is
-// older than resolve.ClaimTimeout was left by a host that died.
+// older than rows.ClaimTimeout was left by a host that died.
 func (g *launching) unclaimed(ctx context.Context) error {
 	if g.Rows == nil {
 		return nil
@@ -20,7 +21,7 @@ func (g *launching) unclaimed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if run != "" && run != g.Run && g.thread.status(run) == "" && since < resolve.ClaimTimeout {
+	if run != "" && run != g.Run && g.thread.status(run) == "" && since < rows.ClaimTimeout {
 		return &BusyError{g.Thread, run}
 	}
 	return nil
@@ -33,7 +34,7 @@ func (g *launching) rowBox(ctx context.Context, done *Launched) (box sandbox.San
 	for _, r := range g.thread.fold.Runs() {
 		known = append(known, r.ID)
 	}
-	b, err := g.Rows.Box(ctx, resolve.Order{
+	b, err := g.Rows.Box(ctx, rows.BoxOrder{
 		Thread: g.Thread, Environment: g.Environment, Ephemeral: g.Box.Ephemeral,
 		Hold: lease.OfRun(g.Thread, g.Run), Claim: true, Known: known,
 	})

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Kinds of holders of a box. A holder begins with its kind and a colon.
@@ -36,25 +38,25 @@ func NewHolder(kind string) string {
 }
 
 // OfRun returns the hold of a run.
-func OfRun(threadID, runID string) Hold {
-	return Hold{Holder: kindRun + ":" + threadID + "/" + runID, ThreadID: threadID, RunID: runID}
+func OfRun(threadID, runID string) rows.Hold {
+	return rows.Hold{Holder: kindRun + ":" + threadID + "/" + runID, ThreadID: threadID, RunID: runID}
 }
 
 // OfCommand returns the hold of a command.
-func OfCommand(threadID, execID string) Hold {
-	return Hold{Holder: kindCommand + ":" + threadID + "/" + execID, ThreadID: threadID, RunID: execID}
+func OfCommand(threadID, execID string) rows.Hold {
+	return rows.Hold{Holder: kindCommand + ":" + threadID + "/" + execID, ThreadID: threadID, RunID: execID}
 }
 
 // Opening returns the hold of a host that opens the box of a thread, and starts a command in it.
-func Opening(threadID string) Hold {
-	return Hold{Holder: NewHolder(KindOpens), ThreadID: threadID, TTL: TTL}
+func Opening(threadID string) rows.Hold {
+	return rows.Hold{Holder: NewHolder(KindOpens), ThreadID: threadID, TTL: TTL}
 }
 
 // Opens reports whether the holder is about to open the box, and does nothing in it yet.
-func (h Hold) Opens() bool { return strings.HasPrefix(h.Holder, KindOpens+":") }
+func Opens(h rows.Hold) bool { return strings.HasPrefix(h.Holder, KindOpens+":") }
 
 // Who returns the holder in words: which command, where, and for which run.
-func (h Hold) Who() string {
+func Who(h rows.Hold) string {
 	kind, rest, _ := strings.Cut(h.Holder, ":")
 	words, known := kinds[kind]
 	if !known {

@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"time"
 
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
@@ -42,23 +43,8 @@ const (
 // ErrReleased is returned if the box was released: it is deleted, or will be.
 var ErrReleased = errors.New("the sandbox has been released")
 
-// Hold is a holder's claim to the box.
-type Hold struct {
-	Holder   string        // unique: a second hold of a holder replaces the first
-	ThreadID string        // the run's thread
-	RunID    string        // the run that holds the box, or that the holder works for
-	TTL      time.Duration // 0: until the run has ended
-	At       time.Time     // start, by the server's clock; set by Read
-}
-
-// Until returns when a hold with a TTL expires, by the server's clock.
-func (h Hold) Until() time.Time { return h.At.Add(h.TTL) }
-
-// Expired reports whether the hold's TTL has passed. A hold without a TTL never expires.
-func (h Hold) Expired(now time.Time) bool { return h.TTL > 0 && now.Sub(h.At) >= h.TTL }
-
-// record returns the record that begins the hold.
-func (h Hold) record() Record {
+// recordOf returns the record that begins a hold.
+func recordOf(h rows.Hold) Record {
 	return Record{
 		Op: opHold, Holder: h.Holder, ThreadID: h.ThreadID, RunID: h.RunID, TTLMs: h.TTL.Milliseconds(),
 	}
@@ -76,7 +62,7 @@ type Record struct {
 
 // State is the state of a lease: the sum of its records.
 type State struct {
-	Holds    []Hold // in the order of their start
+	Holds    []rows.Hold // in the order of their start
 	Released bool
 	Now      time.Time // the server's clock when the records were read
 
@@ -86,23 +72,25 @@ type State struct {
 
 // Held returns the first hold that is valid: one with a TTL until that has passed, one of a run while open reports true
 // for it.
-func (s State) Held(open func(Hold) bool) (Hold, bool) {
+func (s State) Held(open func(rows.Hold) bool) (rows.Hold, bool) {
 	for _, h := range s.Holds {
 		if h.TTL > 0 && !h.Expired(s.Now) || h.TTL == 0 && open(h) {
 			return h, true
 		}
 	}
-	return Hold{}, false
+	return rows.Hold{}, false
 }
 
 func (s *State) add(r Record, at time.Time) {
 	s.records++
-	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { return h.Holder == r.Holder })
+	s.Holds = slices.DeleteFunc(s.Holds, func(h rows.Hold) bool { return h.Holder == r.Holder })
 	switch r.Op {
 	case opHold:
 		if !s.Released {
 			ttl := time.Duration(r.TTLMs) * time.Millisecond
-			s.Holds = append(s.Holds, Hold{r.Holder, r.ThreadID, r.RunID, ttl, at})
+			s.Holds = append(s.Holds, rows.Hold{
+				Holder: r.Holder, ThreadID: r.ThreadID, RunID: r.RunID, TTL: ttl, At: at,
+			})
 		}
 	case opRelease:
 		s.Released, s.Holds = true, nil
@@ -124,9 +112,9 @@ type Lease interface {
 	// Read returns the state of the lease.
 	Read(ctx context.Context) (State, error)
 	// Hold holds the box, or renews a hold. It returns ErrReleased if the box was released.
-	Hold(ctx context.Context, h Hold) error
+	Hold(ctx context.Context, h rows.Hold) error
 	// Try is Hold unless another holder has a valid hold with a TTL. It reports whether it got the hold.
-	Try(ctx context.Context, h Hold) (bool, error)
+	Try(ctx context.Context, h rows.Hold) (bool, error)
 	// Drop ends a hold. A hold that does not exist is no error.
 	Drop(ctx context.Context, holder string) error
 }
@@ -169,27 +157,27 @@ func (l OnStream) readOn(ctx context.Context, s *State) error {
 func recordID(n int) string { return "lease." + strconv.Itoa(n) }
 
 // Hold is Lease's.
-func (l OnStream) Hold(ctx context.Context, h Hold) error {
+func (l OnStream) Hold(ctx context.Context, h rows.Hold) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
 			return Record{}, ErrReleased
 		}
-		return h.record(), nil
+		return recordOf(h), nil
 	})
 }
 
 // Try is Lease's.
-func (l OnStream) Try(ctx context.Context, h Hold) (bool, error) {
+func (l OnStream) Try(ctx context.Context, h rows.Hold) (bool, error) {
 	got := true
 	err := l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
 			return Record{}, ErrReleased
 		}
-		other, held := s.Held(func(Hold) bool { return false })
+		other, held := s.Held(func(rows.Hold) bool { return false })
 		if got = !held || other.Holder == h.Holder; !got {
 			return Record{}, nil
 		}
-		return h.record(), nil
+		return recordOf(h), nil
 	})
 	return got && err == nil, err
 }
@@ -197,7 +185,7 @@ func (l OnStream) Try(ctx context.Context, h Hold) (bool, error) {
 // Drop is Lease's.
 func (l OnStream) Drop(ctx context.Context, holder string) error {
 	return l.append(ctx, func(s State) (Record, error) {
-		if !slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Holder == holder }) {
+		if !slices.ContainsFunc(s.Holds, func(h rows.Hold) bool { return h.Holder == holder }) {
 			return Record{}, nil
 		}
 		return Record{Op: opDrop, Holder: holder}, nil
@@ -259,7 +247,7 @@ const (
 
 // Keep renews a hold, which the caller has, until the caller drops it or ctx is done. drop waits for the renewals to
 // stop. It ignores an error: the hold expires.
-func Keep(ctx context.Context, l Lease, h Hold) (drop func()) {
+func Keep(ctx context.Context, l Lease, h rows.Hold) (drop func()) {
 	renewing, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
@@ -274,7 +262,7 @@ func Keep(ctx context.Context, l Lease, h Hold) (drop func()) {
 }
 
 // renew renews a hold until ctx is done. It ignores a renewal that fails: the TTL allows several.
-func renew(ctx context.Context, l Lease, h Hold) {
+func renew(ctx context.Context, l Lease, h rows.Hold) {
 	tick := time.NewTicker(renewAfter)
 	defer tick.Stop()
 	for {

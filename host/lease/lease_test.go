@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -57,7 +58,7 @@ var errNeeded = errors.New("needed")
 
 // unheld lets a box be released that nobody holds; runs are open as long as they hold it.
 func unheld(s lease.State) error {
-	if _, held := s.Held(func(lease.Hold) bool { return true }); held {
+	if _, held := s.Held(func(rows.Hold) bool { return true }); held {
 		return errNeeded
 	}
 	return nil
@@ -96,9 +97,9 @@ func TestRelease(t *testing.T) {
 // A hold with a time keeps others out until it has passed, by the server's clock.
 func TestTry(t *testing.T) {
 	l := newLease(t)
-	a, b := lease.Hold{Holder: "a", TTL: lease.TTL}, lease.Hold{Holder: "b", TTL: lease.TTL}
+	a, b := rows.Hold{Holder: "a", TTL: lease.TTL}, rows.Hold{Holder: "b", TTL: lease.TTL}
 	for _, tt := range []struct {
-		h    lease.Hold
+		h    rows.Hold
 		want bool
 	}{{a, true}, {b, false}, {a, true}} {
 		if got, err := l.Try(t.Context(), tt.h); err != nil || got != tt.want {

@@ -1,11 +1,16 @@
 package log
 
 import (
+	"fmt"
+	"strings"
+
 	"arbe.0sk.ar/runner/internal/jsonscan"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Writer is what a token binds the writer of a thread's entries to. The zero value is not bound: it is a host's.
+// Writer is what a token binds the writer of a thread's entries to. The zero value is not bound: it is a host's. No
+// writer posts the lines of a harness that Harnesses lacks.
 //
 // A run's writer posts the lines of its sessions, the signals of its runner, and its prompt. A command's writer posts
 // what its supervisor reports. Neither can post what hosts, members and bots do, nor take an id of theirs.
@@ -13,6 +18,8 @@ type Writer struct {
 	Run     string // of a run, or of a command: its entries are its alone; "" for any
 	Command bool   // Run is a command's id
 	Author  string // its entries may have this author or none; "" for any
+
+	Harnesses session.List
 }
 
 // may reports whether the writer may post all entries.
@@ -27,12 +34,13 @@ func (w Writer) may(entries []thread.Entry) bool {
 
 // refuses returns why the writer may not post a valid entry; "" where it may.
 func (w Writer) refuses(e thread.Entry) (reason Reason, why string) {
-	if w.Run == "" && w.Author == "" {
-		return 0, ""
-	}
 	p, err := lookAt(e)
 	if err != nil {
 		return Invalid, err.Error()
+	}
+	if _, known := w.Harnesses.Of(p.Type); !known && p.Type != thread.TypeChat && !p.Signal() {
+		return Invalid, fmt.Sprintf("payload.type %.80q: want chat, %s or signal.<area>.<what>",
+			p.Type, strings.Join(w.Harnesses.Types("<kind>"), ", "))
 	}
 	if w.Run != "" {
 		if why := w.foreign(e.ID, p); why != "" {

@@ -48,10 +48,6 @@ type Doors struct {
 // ErrRows is the error of rows that can't be read now.
 var ErrRows = errors.New("the houses can't be read now")
 
-// ErrOtherLog is an error of rows that are of another log than this server's. It comes within an ErrRows.
-var ErrOtherLog = errors.New("the rows of this server's database are of another log than its own: the server of that " +
-	"log serves them, or arbe db adopt moves them to this one")
-
 // Member returns whose token it is. It returns ErrLogin for a token that is not good, ErrNoKeys and ErrRows.
 func (d *Doors) Member(ctx context.Context, token string) (Member, error) {
 	agent, until, err := d.Logins.Verify(ctx, token)

@@ -94,7 +94,7 @@ func (p *page) forth(
 		for _, r := range some {
 			bytes += len(r.Data)
 			if e, ok := entryOf(r); ok {
-				items += len(view.Items(e))
+				items += len(view.Items(e, p.Harnesses))
 			}
 		}
 		records = append(records, some...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -49,9 +50,13 @@ type exportPage struct {
 	Made string
 }
 
-// NewExport begins a file with a thread of this summary, of which only the ID has to be set.
-func NewExport(w io.Writer, v thread.Summary, now time.Time) (*Export, error) {
-	x := &Export{w: w, has: map[string]bool{}, sizes: map[string]int{}, images: map[string][]string{}}
+// NewExport begins a file with a thread of this summary, of which only the ID has to be set. harnesses are those whose
+// lines may be on the thread.
+func NewExport(w io.Writer, v thread.Summary, harnesses session.List, now time.Time) (*Export, error) {
+	x := &Export{
+		w: w, builder: view.Builder{Harnesses: harnesses}, has: map[string]bool{}, sizes: map[string]int{},
+		images: map[string][]string{},
+	}
 	return x, templates.ExecuteTemplate(
 		w,
 		"export",
@@ -93,7 +98,7 @@ func (x *Export) put(i view.Item) {
 
 // late puts what an entry adds to an item that is written already: a call's result, or a verdict's second half.
 func (x *Export) late(e thread.Entry, whole view.Item) {
-	for _, i := range view.Items(e) {
+	for _, i := range view.Items(e, x.builder.Harnesses) {
 		result := i.Kind == view.KindResult && whole.Call != nil && whole.Call.Result != nil
 		half := i.Kind == view.KindVerdict && whole.Verdict != nil && !whole.Verdict.Replaced
 		if result || half {

@@ -105,7 +105,7 @@ func (p *page) search(
 			if !ok {
 				continue
 			}
-			items := view.Items(e)
+			items := view.Items(e, p.Harnesses)
 			for i := len(items) - 1; i >= 0; i-- {
 				if h, ok := hitOf(items[i], id, text); ok {
 					all.Hits = append(all.Hits, h)

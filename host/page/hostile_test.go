@@ -182,7 +182,7 @@ func TestLargeHostile(t *testing.T) {
 		for _, readOnly := range []bool{false, true} {
 			shown := checkHTML(t, name+" on its page", execute(t, "thread", threadPage{
 				newFrame(r.State + " · " + r.Name()), newRow(v, at), readOnly, false, "http://localhost", 2,
-				pieceOf(entries),
+				pieceOf(entries), nil,
 			}))
 			// A text without markdown and without escape sequences stands there as it is, in a field without markdown.
 			if want := view.Visible(text); !strings.Contains(plain(shown), plain("stderr: "+want+" end")) {
@@ -192,7 +192,7 @@ func TestLargeHostile(t *testing.T) {
 		for _, query := range []string{"x", text} {
 			all := found{Thread: "t1", Query: query, Before: 1}
 			for _, e := range entries {
-				for _, i := range view.Items(e) {
+				for _, i := range view.Items(e, nil) {
 					if h, ok := hitOf(i, "t1", text); ok {
 						all.Hits = append(all.Hits, h)
 					}
@@ -209,7 +209,7 @@ func TestLargeHostile(t *testing.T) {
 		checkHTML(t, name+" as a problem", execute(t, "problem", problemPage{newFrame(text), text, true}))
 
 		var file strings.Builder
-		x, err := NewExport(&file, v, at)
+		x, err := NewExport(&file, v, nil, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func plain(text string) string { return strings.Join(strings.Fields(text), " ") 
 // a browser loads, and its policy allows its own style alone.
 func TestExportImages(t *testing.T) {
 	var file bytes.Buffer
-	x, err := NewExport(&file, thread.Summary{ID: "t1"}, at)
+	x, err := NewExport(&file, thread.Summary{ID: "t1"}, nil, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestExportLong(t *testing.T) {
 				`[{"type":"text","text":"output %d."}]}}`, i, i)}
 	}
 	var file bytes.Buffer
-	x, err := NewExport(&file, thread.Summary{ID: "t1"}, at)
+	x, err := NewExport(&file, thread.Summary{ID: "t1"}, nil, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // An export reports that it can't be written.
 func TestExportWriteFails(t *testing.T) {
-	if _, err := NewExport(failing{}, thread.Summary{ID: "t1"}, at); err == nil {
+	if _, err := NewExport(failing{}, thread.Summary{ID: "t1"}, nil, at); err == nil {
 		t.Error("no error")
 	}
 }

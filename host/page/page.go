@@ -48,7 +48,9 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	houses "arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -65,6 +67,8 @@ type Config struct {
 	Budget  *memory.Budget  // of the memory of all requests; nil for one of the page's own
 	Logger  *slog.Logger
 	Doors   *houses.Doors // decide what members of houses may see; nil for a server without houses
+	// Harnesses are those whose lines may be on threads; nil for session's list.
+	Harnesses session.List
 	// Session writes the session of a thread's last run as a file of its harness, from the thread's entries in their
 	// order. It returns ErrNoSession for a thread that holds none, and writes nothing before it has all entries. nil
 	// for a server that makes no such files.
@@ -207,7 +211,7 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
 	case errors.Is(err, houses.ErrLogin):
 		return &problem{http.StatusUnauthorized, "login", "The login is not valid here, or has expired."}
-	case errors.Is(err, houses.ErrOtherLog):
+	case errors.Is(err, rows.ErrOtherLog):
 		return &problem{http.StatusServiceUnavailable, "other_log", "The database is of another log."}
 	case errors.Is(err, houses.ErrRows), errors.Is(err, houses.ErrNoKeys):
 		return &problem{http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."}

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -75,7 +76,7 @@ func (p *page) back(
 		for _, r := range some {
 			bytes += len(r.Data)
 			if e, ok := entryOf(r); ok {
-				items += len(view.Items(e))
+				items += len(view.Items(e, p.Harnesses))
 			}
 		}
 		records = append(some, records...)
@@ -91,7 +92,7 @@ func (p *page) back(
 func (p *page) build(
 	ctx context.Context, l *memory.Lease, v log.Stream, records []engine.Record, found *piece,
 ) error {
-	var b view.Builder
+	b := view.Builder{Harnesses: p.Harnesses}
 	var list view.List
 	for _, r := range records {
 		if e, ok := entryOf(r); ok {
@@ -153,7 +154,7 @@ func (p *page) ahead(
 		if !answered {
 			continue
 		}
-		for _, i := range view.Items(e) {
+		for _, i := range view.Items(e, p.Harnesses) {
 			if i.Kind == view.KindResult {
 				found.Answers = append(found.Answers, i.ID)
 			}
@@ -179,6 +180,7 @@ type threadPage struct {
 	Address  string // of this server as the browser knows it; "" for one that a command line can't have
 	Tail     uint64 // live items begin behind it
 	piece
+	Harnesses session.List // those that command lines may name
 }
 
 // thread serves the page of a thread: at its tail, or at the entry or item of ?at.
@@ -213,7 +215,7 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	one := newRow(v, now())
 	p.render(w, http.StatusOK, "thread", threadPage{
 		newFrame(one.State + " · " + one.Name()), one, s.Share != "", s.Agent != "", address(r, s.Thread),
-		stream.Tail(), shown,
+		stream.Tail(), shown, p.Harnesses,
 	})
 	return nil
 }

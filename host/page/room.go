@@ -116,6 +116,7 @@ func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
 	defer f.Close()
 	t := &tail{
 		log: r.page.Log, after: v.Tail(), lease: r.page.Budget.Lease("page room " + v.Name), holds: ringBytes,
+		builder: view.Builder{Harnesses: r.page.Harnesses},
 	}
 	defer t.lease.Free()
 	if err := t.prime(ctx, v); err != nil {

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"net/http"
 	"regexp"
-	"slices"
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
@@ -103,9 +102,6 @@ func (p *page) entries(ctx context.Context, l *memory.Lease, v log.Stream) iter.
 	}
 }
 
-// harnesses are those whose names may stand in a command line that a reader copies. A thread's is its writer's choice.
-var harnesses = []string{"pi", "codex", "claude-code"}
-
 // plainHost is a host with a port that may stand in such a command line.
 var plainHost = regexp.MustCompile(`^[A-Za-z0-9.:\[\]-]+$`)
 
@@ -120,8 +116,12 @@ func address(r *http.Request, id string) string {
 	return "http://" + r.Host
 }
 
-// Known reports whether the thread's session can be rebuilt, and continued by hand.
-func (t threadPage) Known() bool { return slices.Contains(harnesses, t.Row.Harness) }
+// Known reports whether the thread's session can be rebuilt, and continued by hand. A thread's harness is its writer's
+// choice: only a known one may stand in a command line that a reader copies.
+func (t threadPage) Known() bool {
+	_, known := t.Harnesses.Named(t.Row.Harness)
+	return known
+}
 
 // Commands returns the command lines by which a reader continues in a terminal.
 func (t threadPage) Commands() []string {

@@ -155,7 +155,9 @@ func (v *viewer) alone(ctx context.Context, upTo uint64) error {
 	if stream.Born != v.room.key.born || upTo > stream.Tail() {
 		return log.ErrGone
 	}
-	t := &tail{log: v.page.Log, after: v.after, lease: v.lease}
+	t := &tail{
+		log: v.page.Log, after: v.after, lease: v.lease, builder: view.Builder{Harnesses: v.page.Harnesses},
+	}
 	if err := t.prime(ctx, stream); err != nil {
 		return err
 	}

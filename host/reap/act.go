@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -40,7 +41,7 @@ func (r *Reaper) act(ctx context.Context, b Box, purpose Purpose) (v Verdict, er
 		if err != nil {
 			return v, err
 		}
-		l, err := r.look(ctx, b, purpose, lease.Hold{}, s)
+		l, err := r.look(ctx, b, purpose, rows.Hold{}, s)
 		if err != nil {
 			return v, err
 		}
@@ -220,7 +221,7 @@ func (e *DoubtError) Error() string {
 // Replace decides about a box that the caller, whose hold is by, could not use. It reports whether the box is gone for
 // its threads: then its row is dead, and the caller gets another box. If it reports false without an error the box
 // lives: the caller may try again. A *DoubtError means that neither is known.
-func (r *Reaper) Replace(ctx context.Context, b Box, by lease.Hold) (gone bool, err error) {
+func (r *Reaper) Replace(ctx context.Context, b Box, by rows.Hold) (gone bool, err error) {
 	b, leases, err := r.find(ctx, b)
 	if err != nil {
 		return false, err
@@ -290,7 +291,7 @@ func (r *Reaper) Force(ctx context.Context, b Box) error {
 	known, leases, err := r.find(limited, b)
 	if err == nil {
 		var l *look
-		if l, err = r.look(limited, known, Remove, lease.Hold{}, lease.State{Released: true}); err == nil {
+		if l, err = r.look(limited, known, Remove, rows.Hold{}, lease.State{Released: true}); err == nil {
 			_ = r.announce(limited, b.Ref, l.facts.Threads, "removed by hand, with all that was in it")
 		}
 		if stream, is := leases.(lease.OnStream); is {

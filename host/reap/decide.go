@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -73,8 +74,10 @@ type Use struct {
 }
 
 // HoldOf returns a hold of a host as a use.
-func HoldOf(h lease.Hold) Use {
-	return Use{Kind: UseHold, Thread: h.ThreadID, ID: h.Holder, Who: h.Who(), Until: h.Until(), Opens: h.Opens()}
+func HoldOf(h rows.Hold) Use {
+	return Use{
+		Kind: UseHold, Thread: h.ThreadID, ID: h.Holder, Who: lease.Who(h), Until: h.Until(), Opens: lease.Opens(h),
+	}
 }
 
 func (u Use) String() string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -15,9 +16,9 @@ import (
 type look struct {
 	*Reaper
 	box   Box
-	row   Row // the zero Row for none
+	row   rows.BoxState // the zero one for none
 	lease lease.State
-	by    lease.Hold // the caller's own, which stands against nothing
+	by    rows.Hold // the caller's own, which stands against nothing
 	facts Facts
 
 	// Of each of facts.Needs: its run, and whether the provider has to be asked for the run's runner.
@@ -27,7 +28,7 @@ type look struct {
 
 // Look gathers the facts about a box, and changes nothing. For Sweep and Replace it asks only what the decision depends
 // on. by is the caller's own hold; the zero Hold for none.
-func (r *Reaper) Look(ctx context.Context, b Box, purpose Purpose, by lease.Hold) (Facts, error) {
+func (r *Reaper) Look(ctx context.Context, b Box, purpose Purpose, by rows.Hold) (Facts, error) {
 	b, leases, err := r.find(ctx, b)
 	if err != nil {
 		return Facts{}, err
@@ -69,7 +70,7 @@ func (r *Reaper) find(ctx context.Context, b Box) (Box, lease.Lease, error) {
 }
 
 // look gathers the facts at a state of the lease.
-func (r *Reaper) look(ctx context.Context, b Box, purpose Purpose, by lease.Hold, s lease.State) (*look, error) {
+func (r *Reaper) look(ctx context.Context, b Box, purpose Purpose, by rows.Hold, s lease.State) (*look, error) {
 	l := r.begin(b, purpose)
 	l.by, l.lease = by, s
 	if b.Row != "" {
@@ -78,7 +79,7 @@ func (r *Reaper) look(ctx context.Context, b Box, purpose Purpose, by lease.Hold
 			return l, fmt.Errorf("the sandbox %s: %w", b.Ref, err)
 		}
 		if l.row = row; !is { // deleted with its house: nobody can hold the box
-			l.row = Row{ID: b.Row, Dead: true}
+			l.row = rows.BoxState{ID: b.Row, Dead: true}
 		}
 	}
 	return l, l.gather(ctx)

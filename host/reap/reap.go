@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -58,27 +59,6 @@ type destroyer interface {
 	Destroy(ctx context.Context, id string) error
 }
 
-// Row is the row of a box in a database.
-type Row struct {
-	ID  string
-	Ref string // its machine's id at the provider; "" while it is not known
-	// Threads are those whose rows name the box; of a dead one those that did when it died, too.
-	Threads []RowThread
-	Used    bool // runs and commands could use its machine: the row was live
-	Dead    bool
-	// Condemned is when the row died because its machine was gone or faulty; zero for any other row. Of a dead one it
-	// is zero where the machine was not needed, or was never used.
-	Condemned time.Time
-}
-
-// RowThread is a thread on the row of a box.
-type RowThread struct {
-	ID      string
-	Closed  bool   // a chat that was closed
-	Running bool   // its row runs
-	Run     string // that has claimed the thread; "" where the row has the run from the log
-}
-
 // Rows are the rows of boxes. Each call is one transaction, and may be repeated.
 type Rows interface {
 	rowReader
@@ -89,7 +69,7 @@ type Rows interface {
 
 type rowReader interface {
 	// Row returns a row; false where there is none.
-	Row(ctx context.Context, id string) (Row, bool, error)
+	Row(ctx context.Context, id string) (rows.BoxState, bool, error)
 	// BoxAt returns the row of a machine; "" where it has none.
 	BoxAt(ctx context.Context, provider, ref string) (row string, err error)
 }
@@ -97,9 +77,9 @@ type rowReader interface {
 type rowWriter interface {
 	// Release declares the row of a box dead that nobody needs. It does nothing, and done is false, where the holds are
 	// not those that were seen, or a thread runs in the box that is not among the judged ones.
-	Release(ctx context.Context, row string, seen []lease.Hold, judged []string) (done bool, err error)
+	Release(ctx context.Context, row string, seen []rows.Hold, judged []string) (done bool, err error)
 	// Condemn is Release for a box whose machine is gone or faulty.
-	Condemn(ctx context.Context, row string, seen []lease.Hold, judged []string) (done bool, err error)
+	Condemn(ctx context.Context, row string, seen []rows.Hold, judged []string) (done bool, err error)
 	// Gone notes that the machine of a row does not exist any more: the row is dead.
 	Gone(ctx context.Context, row string) error
 	// Doubt marks a live row for the next look of a reconciler, with the reason.

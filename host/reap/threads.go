@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -88,7 +88,7 @@ func ofCommands(b Box) bool {
 // moreCommands returns why a box for commands is kept although none runs; "" where no thread can run another one in it,
 // and for a removal by hand.
 func (l *look) moreCommands() string {
-	open := func(t RowThread) bool { return !t.Closed }
+	open := func(t rows.BoxThread) bool { return t.Status != rows.ThreadClosed }
 	if l.row.Dead || l.facts.For != Sweep || !slices.ContainsFunc(l.row.Threads, open) {
 		return ""
 	}
@@ -134,7 +134,7 @@ func (l *look) thread(id string, t Thread) {
 		}
 		return t.Now.Sub(last)
 	}
-	on := slices.IndexFunc(l.row.Threads, func(r RowThread) bool { return r.ID == id })
+	on := slices.IndexFunc(l.row.Threads, func(r rows.BoxThread) bool { return r.ID == id })
 	used := false
 	var last thread.Run
 	for _, run := range t.Fold.Runs() {
@@ -200,7 +200,7 @@ func (l *look) made(run thread.Run) bool {
 
 // holds reports whether the box is held until a run, or a command, of a thread has ended.
 func (l *look) holds(threadID, id string) bool {
-	return id != "" && slices.ContainsFunc(l.lease.Holds, func(h lease.Hold) bool {
+	return id != "" && slices.ContainsFunc(l.lease.Holds, func(h rows.Hold) bool {
 		return h.TTL == 0 && h.ThreadID == threadID && h.RunID == id
 	})
 }

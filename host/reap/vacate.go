@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -19,7 +19,7 @@ const vacateEvery = 2 * time.Second
 func (r *Reaper) Vacate(ctx context.Context, b Box, within time.Duration, asked func(Use)) (v Verdict, err error) {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	f, err := r.Look(limited, b, Remove, lease.Hold{})
+	f, err := r.Look(limited, b, Remove, rows.Hold{})
 	if err != nil {
 		return v, err
 	}
@@ -38,7 +38,7 @@ func (r *Reaper) Vacate(ctx context.Context, b Box, within time.Duration, asked 
 		asked(u)
 	}
 	for len(f.Uses) > 0 && pause.For(limited, vacateEvery) {
-		if f, err = r.Look(ctx, b, Sweep, lease.Hold{}); err != nil { // it looks for no work while the box is in use
+		if f, err = r.Look(ctx, b, Sweep, rows.Hold{}); err != nil { // it looks for no work while the box is in use
 			return v, err
 		}
 	}

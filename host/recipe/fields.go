@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Bounds of an environment.
@@ -164,7 +166,7 @@ func (d *decoder) command(n *yaml.Node, at string) (c Command) {
 	return c
 }
 
-func (d *decoder) secret(n *yaml.Node, at string) (s Secret) {
+func (d *decoder) secret(n *yaml.Node, at string) (s rows.Binding) {
 	s.Required = true
 	d.object(n, at, map[string]field{
 		"name":     d.text(&s.Name, variableName),

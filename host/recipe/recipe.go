@@ -12,10 +12,9 @@
 package recipe
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Recipe is an environment: how a box is made. The zero value of a field stands for the provider's default.
@@ -30,8 +29,8 @@ type Recipe struct {
 	Folders      []Folder          `json:"folders,omitempty"`
 	Files        []File            `json:"files,omitempty"`
 	Setup        []Command         `json:"setup,omitempty"`
-	Env          map[string]string `json:"env,omitempty"` // of all commands in the box
-	Secrets      []Secret          `json:"secrets,omitempty"`
+	Env          map[string]string `json:"env,omitempty"`     // of all commands in the box
+	Secrets      []rows.Binding    `json:"secrets,omitempty"` // that the agent gets as variables
 	Limits       *Limits           `json:"limits,omitempty"`
 	Volumes      []Volume          `json:"volumes,omitempty"`
 }
@@ -91,12 +90,6 @@ type Command struct {
 	Timeout Duration          `json:"timeout,omitzero"`  // 0: 10 minutes
 }
 
-// Secret names a secret of the house that the agent gets as a variable.
-type Secret struct {
-	Name     string `json:"name"`
-	Required bool   `json:"required"` // a launch without it fails. Parse fills in true
-}
-
 // Limits bound a run and its box.
 type Limits struct {
 	Run      Duration `json:"run,omitzero"`      // the agent is ended after it
@@ -117,30 +110,3 @@ func (d Duration) String() string { return time.Duration(d).String() }
 
 // MarshalText writes the duration as Parse reads it.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// Config returns the canonical JSON of the recipe without what rows of environments have apart: its name, its runtime
-// and its secrets.
-func (r Recipe) Config() (json.RawMessage, error) {
-	r.Name, r.Runtime, r.Secrets = "", "", nil
-	return json.Marshal(r)
-}
-
-// Stored returns the recipe of an environment's row, which has name, runtime and secrets apart from the config. It is
-// as strict as Parse.
-func Stored(name, runtime string, config json.RawMessage, secrets []Secret) (Recipe, error) {
-	whole := map[string]any{}
-	if err := json.Unmarshal(config, &whole); err != nil {
-		return Recipe{}, fmt.Errorf("read the config: %w", err)
-	}
-	if whole == nil {
-		return Recipe{}, errors.New("read the config: null: want a JSON object")
-	}
-	whole["runtime"], whole["secrets"] = runtime, append([]Secret{}, secrets...)
-	data, err := json.MarshalIndent(whole, "", " ") // a line for each key, for the problems' places
-	if err != nil {
-		return Recipe{}, err
-	}
-	r, err := Parse(data)
-	r.Name = name
-	return r, err
-}

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"arbe.0sk.ar/runner/host/recipe"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // published returns docs/environment.schema.json, compiled.
@@ -235,7 +236,7 @@ func TestCanonical(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := r.Config()
+	row, err := r.Row()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,8 +244,8 @@ func TestCanonical(t *testing.T) {
 		`{"repo":"a/b","depth":1,"path":"b"}],` +
 		`"files":[{"path":"~/.n","content":"","mode":"0600"},{"path":"n","content":"x","mode":"0644"}],` +
 		`"setup":[{"run":"x","timeout":"1m30s"}]}`
-	if string(config) != want {
-		t.Errorf("got  %s\nwant %s", config, want)
+	if string(row.Config) != want {
+		t.Errorf("got  %s\nwant %s", row.Config, want)
 	}
 	if !r.Secrets[0].Required {
 		t.Error("a secret is not required by default")
@@ -286,7 +287,8 @@ func FuzzParse(f *testing.F) {
 // A row without a config is refused, as one with another that is no object.
 func TestStoredNull(t *testing.T) {
 	for _, config := range []string{"null", "[]", "3", ""} {
-		if _, err := recipe.Stored("x", "local", json.RawMessage(config), nil); err == nil {
+		row := rows.Recipe{Name: "x", Runtime: "local", Config: json.RawMessage(config)}
+		if _, err := recipe.Stored(row); err == nil {
 			t.Errorf("%q is taken", config)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -101,8 +102,8 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 }
 
 // hold returns this host's hold of a box for the work after a run.
-func hold(holder, threadID, runID string) lease.Hold {
-	return lease.Hold{Holder: holder, ThreadID: threadID, RunID: runID, TTL: lease.TTL}
+func hold(holder, threadID, runID string) rows.Hold {
+	return rows.Hold{Holder: holder, ThreadID: threadID, RunID: runID, TTL: lease.TTL}
 }
 
 // due reports whether to try the work after a run now.
@@ -150,7 +151,7 @@ func (t *settling) uses(ctx context.Context, v *view, box sandbox.Ref) (bool, er
 		return id != "", nil // without the rows its lease is refused
 	}
 	row, _, err := t.r.Rows.Row(ctx, id)
-	return slices.ContainsFunc(row.Threads, func(r reap.RowThread) bool { return r.ID == t.id }), err
+	return slices.ContainsFunc(row.Threads, func(r rows.BoxThread) bool { return r.ID == t.id }), err
 }
 
 // leaseOf returns the lease of a run's box. A host without a database learns from the box's label that it has a row.
@@ -169,7 +170,7 @@ func (t *settling) leaseOf(ctx context.Context, v *view, box sandbox.Ref) (lease
 // busy records who holds the box of a run whose work after it waits for that.
 func (t *settling) busy(ctx context.Context, run thread.Run, l lease.Lease) error {
 	s, err := l.Read(ctx)
-	if h, is := s.Held(func(lease.Hold) bool { return false }); err == nil && is {
+	if h, is := s.Held(func(rows.Hold) bool { return false }); err == nil && is {
 		t.waits(run.ID, sandbox.Ref{Provider: run.Sandbox.Provider, ID: run.Sandbox.Ref}, reap.HoldOf(h))
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -21,8 +22,8 @@ func TestReapOfCommands(t *testing.T) {
 	ended := strings.Replace(execEnd, "x1.exec.3", thread.ExecID("x1", 2), 1)
 	command := []string{execStarted, execRunning, ended}
 	ranToo := append(slices.Clone(command), running, inBox("b1", false, ""), completed)
-	closed := func(w *world, r *rows) { r.Close("t1") }
-	unsaved := func(w *world, r *rows) {
+	closed := func(w *world, r *boxRows) { r.Close("t1") }
+	unsaved := func(w *world, r *boxRows) {
 		r.Close("t1")
 		w.labels["b1"][sandbox.LabelTree] = sandbox.TreeRepository
 	}
@@ -31,7 +32,7 @@ func TestReapOfCommands(t *testing.T) {
 		entries []string
 		age     time.Duration // of the box
 		after   time.Duration // --reap-after; 0 for a day
-		set     func(*world, *rows)
+		set     func(*world, *boxRows)
 		gone    bool
 	}{
 		{name: "its command has ended", entries: command},
@@ -39,7 +40,7 @@ func TestReapOfCommands(t *testing.T) {
 		{name: "a day after its command", entries: command, age: day, after: 1, gone: true},
 		{name: "a run has ended in it", entries: ranToo},
 		{name: "a day after a run in it", entries: ranToo, age: day, after: 1, gone: true},
-		{name: "kept by hand for a run", entries: ranToo, age: day, after: 1, set: func(w *world, _ *rows) {
+		{name: "kept by hand for a run", entries: ranToo, age: day, after: 1, set: func(w *world, _ *boxRows) {
 			w.labels["b1"][sandbox.LabelRun] = "r1"
 		}},
 		{name: "closed", entries: command, set: closed, gone: true},
@@ -48,11 +49,11 @@ func TestReapOfCommands(t *testing.T) {
 		{name: "closed, with unsaved work", entries: command, set: unsaved},
 		{name: "closed, with unsaved work of a run", entries: ranToo, set: unsaved},
 		{name: "closed, with unsaved work, a day ago", entries: command, age: day, after: 1, set: unsaved, gone: true},
-		{name: "closed, and shared with an open thread", entries: command, set: func(w *world, r *rows) {
+		{name: "closed, and shared with an open thread", entries: command, set: func(w *world, r *boxRows) {
 			r.Close("t1")
 			r.Thread("t2", w.labels["b1"][sandbox.LabelRow])
 		}},
-		{name: "deleted", set: func(w *world, r *rows) { r.Delete("t1") }, gone: true},
+		{name: "deleted", set: func(w *world, r *boxRows) { r.Delete("t1") }, gone: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +62,7 @@ func TestReapOfCommands(t *testing.T) {
 			w.labels["b1"] = w.label("t1", "")
 			row := store.live(t, "t1", "b1")
 			w.labels["b1"][sandbox.LabelRow] = row
-			hold := lease.Hold{Holder: "exec:t1/x1", ThreadID: "t1", RunID: "x1"}
+			hold := rows.Hold{Holder: "exec:t1/x1", ThreadID: "t1", RunID: "x1"}
 			if err := store.Lease(row).Hold(t.Context(), hold); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -79,7 +80,7 @@ func TestExecHoldsItsBox(t *testing.T) {
 	w.labels["b1"] = w.label("t1", "true")
 	w.post("t1", running, inBox("b1", true, ""), answer, completed, execStarted, execRunning)
 	client, _ := w.client(lease.Stream(sandbox.Ref{Provider: "boxes", ID: "b1"}))
-	hold := lease.Hold{Holder: "exec:t1/x1", ThreadID: "t1", RunID: "x1"}
+	hold := rows.Hold{Holder: "exec:t1/x1", ThreadID: "t1", RunID: "x1"}
 	if err := (lease.OnStream{Client: client}).Hold(t.Context(), hold); err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
-	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -36,7 +35,7 @@ func (r *Reconciler) Explain(ctx context.Context, threadID string, f func(Findin
 			errs = append(errs, err)
 			continue
 		}
-		facts, err := p.reaper(p.views[b.Ref.Provider]).Look(ctx, b, reap.Sweep, lease.Hold{})
+		facts, err := p.reaper(p.views[b.Ref.Provider]).Look(ctx, b, reap.Sweep, rows.Hold{})
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -74,13 +73,13 @@ func (p *pass) explained(ctx context.Context) (all []reap.Box, err error) {
 	if p.r.Rows == nil {
 		return all, errors.Join(errs...)
 	}
-	rows, err := p.r.Rows.Boxes(ctx, named)
+	boxes, err := p.r.Rows.Boxes(ctx, named)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("the rows of sandboxes: %w", err))
 	}
-	for _, row := range rows {
+	for _, row := range boxes {
 		v := p.views[row.Provider]
-		if row.Status != resolve.Live || v == nil {
+		if row.Status != rows.BoxLive || v == nil {
 			continue
 		}
 		if _, is, err := v.listed(ctx, row.Ref); err == nil && !is {
@@ -104,5 +103,5 @@ func (p *pass) concerns(ctx context.Context, b reap.Box, threadID string) (bool,
 		return false, nil
 	}
 	row, _, err := p.r.Rows.Row(ctx, id)
-	return slices.ContainsFunc(row.Threads, func(t reap.RowThread) bool { return t.ID == threadID }), err
+	return slices.ContainsFunc(row.Threads, func(t rows.BoxThread) bool { return t.ID == threadID }), err
 }

@@ -10,12 +10,12 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
 // dead reports whether a row is dead, and whether it was condemned.
-func (r *rows) dead(t *testing.T, row string) (dead, condemned bool) {
+func (r *boxRows) dead(t *testing.T, row string) (dead, condemned bool) {
 	t.Helper()
 	now, _, err := r.Row(t.Context(), row)
 	if err != nil {
@@ -31,23 +31,23 @@ func second(entry string) string { return strings.ReplaceAll(entry, "r1", "r2") 
 func TestGoneBoxOfThreads(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		set  func(w *world, rows *rows, row string)
+		set  func(w *world, rows *boxRows, row string)
 		dead bool
 		t2   string // the status of the other thread's run
 	}{
-		{"gone", func(*world, *rows, string) {}, true, "failed"},
-		{"the other run is heard of", func(w *world, _ *rows, _ string) { w.late["t2"] = true }, false, "running"},
-		{"somebody holds it", func(w *world, rows *rows, row string) {
-			hold := lease.Hold{Holder: "after:h/1/x", TTL: time.Hour}
-			if err := rows.Lease(row).Hold(w.t.Context(), hold); err != nil {
+		{"gone", func(*world, *boxRows, string) {}, true, "failed"},
+		{"the other run is heard of", func(w *world, _ *boxRows, _ string) { w.late["t2"] = true }, false, "running"},
+		{"somebody holds it", func(w *world, in *boxRows, row string) {
+			hold := rows.Hold{Holder: "after:h/1/x", TTL: time.Hour}
+			if err := in.Lease(row).Hold(w.t.Context(), hold); err != nil {
 				w.t.Error(err)
 			}
 		}, false, "failed"},
-		{"a command of a third thread is silent", func(w *world, rows *rows, row string) {
+		{"a command of a third thread is silent", func(w *world, rows *boxRows, row string) {
 			rows.Thread("t3", row)
 			w.post("t3", execStarted, execRunning, execOutput)
 		}, false, "failed"},
-		{"a command of a third thread is heard of", func(w *world, rows *rows, row string) {
+		{"a command of a third thread is heard of", func(w *world, rows *boxRows, row string) {
 			rows.Thread("t3", row)
 			w.post("t3", execStarted, execRunning, execOutput)
 			w.late["t3"] = true
@@ -216,7 +216,7 @@ func TestDoubts(t *testing.T) {
 func TestExplain(t *testing.T) {
 	w, store := newWorld(t), newRows()
 	row := store.live(t, "t4", "b4") // its machine is not listed
-	if _, err := store.Obtain(t.Context(), resolve.Order{Thread: "t4", Hold: lease.OfRun("t4", "r9")}); err != nil {
+	if _, err := store.Obtain(t.Context(), rows.BoxOrder{Thread: "t4", Hold: lease.OfRun("t4", "r9")}); err != nil {
 		t.Fatal(err)
 	}
 	for i, entries := range [][]string{
@@ -282,7 +282,7 @@ func TestWaits(t *testing.T) {
 	w := newWorld(t)
 	w.health["b1"], w.labels["b1"] = sandbox.Live, w.label("t1", "true")
 	client, _ := w.client(lease.Stream(sandbox.Ref{Provider: "boxes", ID: "b1"}))
-	hold := lease.Hold{Holder: lease.NewHolder(lease.KindWatches), ThreadID: "t1", RunID: "r1", TTL: lease.TTL}
+	hold := rows.Hold{Holder: lease.NewHolder(lease.KindWatches), ThreadID: "t1", RunID: "r1", TTL: lease.TTL}
 	if err := (lease.OnStream{Client: client}).Hold(t.Context(), hold); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -67,6 +68,8 @@ type Reconciler struct {
 	// that reads every thread.
 	Known func(ctx context.Context, id string) (Known, bool)
 	Log   *slog.Logger // nil for none
+
+	Harnesses session.List // those whose lines may be on threads; nil for session's list
 
 	mu        sync.Mutex
 	tried     map[string]time.Time // time of the last try of the work after a run
@@ -244,12 +247,8 @@ func (p *pass) open(ctx context.Context, id string) (*settling, error) {
 	return t, nil
 }
 
-// Prefixes of the types of a thread's entries.
-var (
-	signals = []string{"signal."}
-	lines   = []string{"pi.", "codex.", "claude."}
-	replies = []string{"signal.", "pi.assistant", "codex.assistant", "claude.assistant"}
-)
+// signals is the prefix of the types of all signals.
+const signals = "signal."
 
 // read reads the new signals of the thread, and when the last line of an open run came.
 func (t *settling) read(ctx context.Context) error {
@@ -261,7 +260,7 @@ func (t *settling) read(ctx context.Context) error {
 		return err
 	}
 	defer t.reading.release()
-	page, err := t.client.Only(signals...).Read(ctx, from, false, func(e thread.Entry) error {
+	page, err := t.client.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
 		t.fold.Add(e)
 		return nil
 	})
@@ -281,12 +280,13 @@ func (t *settling) read(ctx context.Context) error {
 // lastLine adds the thread's last line to the fold: a sign of life of its latest run.
 func (t *settling) lastLine(ctx context.Context) error {
 	var last thread.Entry
-	next, err := t.client.Only(lines...).ReadBack(ctx, "now", func(e thread.Entry) error {
+	lines := t.client.Only(t.r.Harnesses.Types("")...)
+	next, err := lines.ReadBack(ctx, "now", func(e thread.Entry) error {
 		last = e
 		return thread.ErrStop
 	})
 	if err == nil && next == "" { // an older server
-		_, err = t.client.Only(lines...).Read(ctx, "0", false, func(e thread.Entry) error {
+		_, err = lines.Read(ctx, "0", false, func(e thread.Entry) error {
 			last = e
 			return nil
 		})
@@ -324,6 +324,7 @@ func (t *settling) text(ctx context.Context, id string) (text string, err error)
 	}
 	defer t.reading.release()
 	var fold thread.Fold
+	replies := append(t.r.Harnesses.Types(thread.KindAssistant), signals)
 	_, err = t.client.Only(replies...).Read(ctx, "0", false, func(e thread.Entry) error {
 		fold.Add(e)
 		if run, ok := fold.Latest(); ok && run.ID == id {

@@ -8,6 +8,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -113,8 +114,8 @@ func TestLeaseHoldsBox(t *testing.T) {
 	ref := sandbox.Ref{Provider: "boxes", ID: "b1"}
 	client, _ := w.client(lease.Stream(ref))
 	l := lease.OnStream{Client: client}
-	attached := lease.Hold{Holder: "attached", ThreadID: "t1", RunID: "r1", TTL: lease.TTL}
-	for _, h := range []lease.Hold{lease.OfRun("t1", "r1"), attached} {
+	attached := rows.Hold{Holder: "attached", ThreadID: "t1", RunID: "r1", TTL: lease.TTL}
+	for _, h := range []rows.Hold{lease.OfRun("t1", "r1"), attached} {
 		if err := l.Hold(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}

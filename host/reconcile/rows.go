@@ -8,6 +8,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -15,9 +16,9 @@ import (
 // Rows are the rows of threads and boxes in a database, which may be away. Then threads are settled, and boxes stay.
 type Rows interface {
 	// Running returns the row of a thread that runs; false for any other.
-	Running(ctx context.Context, thread string) (resolve.Running, bool, error)
+	Running(ctx context.Context, thread string) (rows.Running, bool, error)
 	// Follow gives a row that has not changed since the status of the log.
-	Follow(ctx context.Context, thread string, seen resolve.Running, status string) error
+	Follow(ctx context.Context, thread string, seen rows.Running, status string) error
 	// Abandon ends the claim of a run that the log does not have.
 	Abandon(ctx context.Context, thread, run string) error
 	// Unhold drops the holds of runs that have ended.
@@ -31,24 +32,23 @@ type Rows interface {
 	// Expire declares boxes dead that are pending for too long, and removes holds that have expired.
 	Expire(ctx context.Context) error
 	// Boxes returns the rows of all boxes that may have a machine, and those named.
-	Boxes(ctx context.Context, named []string) ([]resolve.Row, error)
+	Boxes(ctx context.Context, named []string) ([]rows.Box, error)
 	// Notices returns threads that may not have the signal of their new box.
-	Notices(ctx context.Context) ([]resolve.Notice, error)
+	Notices(ctx context.Context) ([]rows.Notice, error)
 	// Noted notes that the logs of threads have it.
 	Noted(ctx context.Context, row string, threads []string) error
 	// Doubted returns the rows of live boxes that a host could not use, and Trust ends that for one.
-	Doubted(ctx context.Context) ([]resolve.Row, error)
+	Doubted(ctx context.Context) ([]rows.Box, error)
 	Trust(ctx context.Context, row string) error
 	reap.Rows
 }
 
 // rows makes the thread's row follow its log, and drops the holds of its runs that have ended.
 func (t *settling) rows(ctx context.Context) error {
-	rows := t.r.Rows
-	if rows == nil {
+	if t.r.Rows == nil {
 		return nil
 	}
-	seen, is, err := rows.Running(ctx, t.id)
+	seen, is, err := t.r.Rows.Running(ctx, t.id)
 	if err == nil && is {
 		err = t.follow(ctx, seen)
 	}
@@ -61,7 +61,7 @@ func (t *settling) rows(ctx context.Context) error {
 		}
 		var commands []string
 		if commands, err = t.endedCommands(ctx); len(ended)+len(commands) > 0 && err == nil {
-			err = rows.Unhold(ctx, t.id, append(ended, commands...))
+			err = t.r.Rows.Unhold(ctx, t.id, append(ended, commands...))
 		}
 	}
 	if err != nil {
@@ -89,12 +89,12 @@ func (t *settling) endedCommands(ctx context.Context) (ended []string, err error
 }
 
 // follow settles the row of a thread that runs by the log, which is read after the row.
-func (t *settling) follow(ctx context.Context, seen resolve.Running) error {
+func (t *settling) follow(ctx context.Context, seen rows.Running) error {
 	if err := t.read(ctx); err != nil && !thread.NoThread(err) {
 		return err
 	}
 	if _, known := t.fold.Run(seen.Run); seen.Run != "" && !known {
-		if seen.Since < resolve.ClaimTimeout {
+		if seen.Since < rows.ClaimTimeout {
 			t.pending = true
 			return nil
 		}
@@ -110,8 +110,7 @@ func (t *settling) follow(ctx context.Context, seen resolve.Running) error {
 // sweep compares the rows of boxes with the machines: a dead row's machine is deleted, and the row of a machine that is
 // gone is dead. It returns the threads whose claims and holds a host that died may have left.
 func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
-	rows := p.r.Rows
-	if rows == nil {
+	if p.r.Rows == nil {
 		return nil, nil
 	}
 	machines := map[string][]sandbox.Box{} // by row; listed before the rows are read, which die but once
@@ -125,10 +124,10 @@ func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 			}
 		}
 	}
-	err = rows.Expire(ctx)
-	var all []resolve.Row
+	err = p.r.Rows.Expire(ctx)
+	var all []rows.Box
 	if err == nil {
-		all, err = rows.Boxes(ctx, named)
+		all, err = p.r.Rows.Boxes(ctx, named)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the rows of sandboxes: %w", err)
@@ -139,12 +138,12 @@ func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 			errs = append(errs, fmt.Errorf("sandbox %s: %w", row.ID, err))
 		}
 	}
-	doubted, err := rows.Doubted(ctx)
+	doubted, err := p.r.Rows.Doubted(ctx)
 	errs = append(errs, err)
 	for _, row := range doubted {
 		errs = append(errs, p.doubt(ctx, row))
 	}
-	stale, err = rows.Stale(ctx)
+	stale, err = p.r.Rows.Stale(ctx)
 	return stale, errors.Join(append(errs, err)...)
 }
 
@@ -158,7 +157,7 @@ func (p *pass) announce(ctx context.Context) error {
 	for _, n := range all {
 		client, err := p.r.Client(n.Thread)
 		if err == nil {
-			_, err = client.Append(ctx, []thread.Entry{n.Entry()})
+			_, err = client.Append(ctx, []thread.Entry{resolve.Resumed(n)})
 		}
 		if err == nil || thread.Gone(err) { // a log that was deleted needs no signal
 			err = p.r.Rows.Noted(ctx, n.Row, []string{n.Thread})
@@ -171,7 +170,7 @@ func (p *pass) announce(ctx context.Context) error {
 }
 
 // sweepRow does for one row what sweep does. All of it is for package reap to decide.
-func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox.Box) error {
+func (p *pass) sweepRow(ctx context.Context, row rows.Box, machines []sandbox.Box) error {
 	v := p.views[row.Provider]
 	if v == nil || v.installation == "" {
 		return nil // another host's
@@ -181,11 +180,11 @@ func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox
 	}
 	own := false
 	for _, b := range machines {
-		if b.Ref.ID == row.Ref && row.Status == resolve.Live {
+		if b.Ref.ID == row.Ref && row.Status == rows.BoxLive {
 			own = true // its threads' settling decides about it
 			continue
 		}
-		if row.Status == resolve.Pending {
+		if row.Status == rows.BoxPending {
 			continue
 		}
 		verdict, err := p.reaper(v).Settle(ctx, reap.Box{Box: b, Listed: true, Row: row.ID})
@@ -197,7 +196,7 @@ func (p *pass) sweepRow(ctx context.Context, row resolve.Row, machines []sandbox
 		}
 	}
 	switch {
-	case row.Status == resolve.Live && !own, row.Status == resolve.Dead && !row.Destroyed && len(machines) == 0:
+	case row.Status == rows.BoxLive && !own, row.Status == rows.BoxDead && row.DestroyedAt == nil && len(machines) == 0:
 		ref := sandbox.Ref{Provider: row.Provider, ID: row.Ref}
 		_, err := p.reaper(v).Settle(ctx, reap.Box{Box: sandbox.Box{Ref: ref}, Row: row.ID})
 		if errors.Is(err, sandbox.ErrForeign) {
@@ -251,7 +250,7 @@ func (r *Reconciler) doubts(ctx context.Context) error {
 
 // doubt settles a box that a host could not use: if it is gone all its threads, and the row. It ends the doubt, unless
 // somebody who shows life keeps a box that its provider calls gone.
-func (p *pass) doubt(ctx context.Context, row resolve.Row) error {
+func (p *pass) doubt(ctx context.Context, row rows.Box) error {
 	v := p.views[row.Provider]
 	if v == nil {
 		return nil // another host's

@@ -10,22 +10,22 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakerows"
 )
 
-// rows are rows in memory, of which Noted may fail.
-type rows struct {
+// boxRows are rows in memory, of which Noted may fail.
+type boxRows struct {
 	fakerows.Rows
 	noted error
 }
 
-func newRows() *rows {
-	return &rows{Rows: fakerows.New("boxes").As(func(do func() error) error { return do() })}
+func newRows() *boxRows {
+	return &boxRows{Rows: fakerows.New("boxes").As(func(do func() error) error { return do() })}
 }
 
-func (r *rows) Noted(ctx context.Context, row string, threads []string) error {
+func (r *boxRows) Noted(ctx context.Context, row string, threads []string) error {
 	if r.noted != nil {
 		return r.noted
 	}
@@ -33,12 +33,12 @@ func (r *rows) Noted(ctx context.Context, row string, threads []string) error {
 }
 
 // live gives a thread a live box, which nobody holds.
-func (r *rows) live(t *testing.T, thread, machine string) (row string) {
+func (r *boxRows) live(t *testing.T, thread, machine string) (row string) {
 	t.Helper()
 	if r.Box(thread).ID == "" {
 		r.Thread(thread, "")
 	}
-	turn, err := r.Obtain(t.Context(), resolve.Order{Thread: thread, Hold: lease.Opening(thread), Maker: "maker"})
+	turn, err := r.Obtain(t.Context(), rows.BoxOrder{Thread: thread, Hold: lease.Opening(thread), Maker: "maker"})
 	if err == nil {
 		err = r.Ready(t.Context(), turn.Row.ID, "maker", machine)
 	}
@@ -172,7 +172,7 @@ func TestSweep(t *testing.T) {
 	}
 	second := store.live(t, "t1", "b1")
 	store.Thread("t4", "")
-	turn, err := store.Obtain(t.Context(), resolve.Order{Thread: "t4", Hold: lease.Opening("t4"), Maker: "m"})
+	turn, err := store.Obtain(t.Context(), rows.BoxOrder{Thread: "t4", Hold: lease.Opening("t4"), Maker: "m"})
 	if err != nil {
 		t.Fatal(err)
 	}

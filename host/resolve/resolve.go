@@ -22,6 +22,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
@@ -47,7 +48,7 @@ type Resolver struct {
 
 // Box is a thread's box, held for the caller. A new one is ended by Ready or Fail; Fail may follow Ready.
 type Box struct {
-	Row     Row
+	Row     rows.Box
 	Lease   lease.Lease
 	Sandbox sandbox.Sandbox // nil: the caller makes it, with Labels, and calls Made
 
@@ -74,11 +75,11 @@ const mostRevivals = 5
 
 // Box returns a thread's box. ctx is used until Ready or Fail. After an error the box is not held; a *reap.DoubtError
 // is of a box that can neither be used nor replaced now.
-func (r *Resolver) Box(ctx context.Context, o Order) (_ *Box, err error) {
+func (r *Resolver) Box(ctx context.Context, o rows.BoxOrder) (_ *Box, err error) {
 	o.Maker = o.Hold.Holder + "#" + uuid.NewString()
 	began, revivals := time.Now(), 0
 	announced := false
-	var turn Turn // the last one
+	var turn rows.BoxTurn // the last one
 	defer func() {
 		if err != nil {
 			r.leave(ctx, turn, o)
@@ -106,7 +107,7 @@ func (r *Resolver) Box(ctx context.Context, o Order) (_ *Box, err error) {
 		case turn.Make:
 			b.renew(ctx)
 			return b, nil
-		case turn.Row.Status == Live:
+		case turn.Row.Status == rows.BoxLive:
 			if b.Sandbox, err = r.open(ctx, turn.Row, o.Hold); err != nil || b.Sandbox != nil {
 				return b, err
 			}
@@ -132,7 +133,7 @@ func (r *Resolver) Box(ctx context.Context, o Order) (_ *Box, err error) {
 const leaveTimeout = 10 * time.Second
 
 // leave gives up the row of a turn that no caller gets.
-func (r *Resolver) leave(ctx context.Context, t Turn, o Order) {
+func (r *Resolver) leave(ctx context.Context, t rows.BoxTurn, o rows.BoxOrder) {
 	if t.Row.ID == "" {
 		return
 	}
@@ -150,7 +151,7 @@ func (r *Resolver) leave(ctx context.Context, t Turn, o Order) {
 }
 
 // open opens the machine of a live box; nil where it is dead by then, or has come back: the caller asks for it again.
-func (r *Resolver) open(ctx context.Context, row Row, by lease.Hold) (sandbox.Sandbox, error) {
+func (r *Resolver) open(ctx context.Context, row rows.Box, by rows.Hold) (sandbox.Sandbox, error) {
 	fail := func(err error) (sandbox.Sandbox, error) {
 		return nil, fmt.Errorf("open the sandbox %s:%s: %w", row.Provider, row.Ref, err)
 	}
@@ -191,7 +192,7 @@ func (r *Resolver) open(ctx context.Context, row Row, by lease.Hold) (sandbox.Sa
 }
 
 // replace asks for another box in place of one that seems gone.
-func (r *Resolver) replace(ctx context.Context, row Row, by lease.Hold, why string) error {
+func (r *Resolver) replace(ctx context.Context, row rows.Box, by rows.Hold, why string) error {
 	ref := sandbox.Ref{Provider: row.Provider, ID: row.Ref}
 	r.progress("the provider answers %s for the sandbox %s: asking again", why, ref)
 	gone, err := r.reaper(row.ID).Replace(ctx, reap.Box{Box: sandbox.Box{Ref: ref}, Row: row.ID}, by)
@@ -216,14 +217,14 @@ func (r *Resolver) reaper(row string) *reap.Reaper {
 
 // labelled reports whether a machine is that of its row. The row alone is no proof: who could write another machine's
 // id there would be let into it.
-func (r *Resolver) labelled(ctx context.Context, row Row) (bool, error) {
+func (r *Resolver) labelled(ctx context.Context, row rows.Box) (bool, error) {
 	boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row.ID})
 	_, is := reap.Find(boxes, row.Ref)
 	return is, err
 }
 
-// Entry returns the signal of a new box for its threads. Its id follows from the row: a repeat posts nothing.
-func (n Notice) Entry() thread.Entry {
+// Resumed returns the signal of a new box for its threads. Its id follows from the row: a repeat posts nothing.
+func Resumed(n rows.Notice) thread.Entry {
 	payload := thread.SandboxResumed{Type: thread.TypeSandboxResumed, Sandbox: n.Row, From: n.From}
 	return thread.Entry{
 		ID: "sandbox." + n.Row + ".resumed", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload),
@@ -231,11 +232,11 @@ func (n Notice) Entry() thread.Entry {
 }
 
 // resumed posts the new box on the threads of a dead one, and notes which have it.
-func (r *Resolver) resumed(ctx context.Context, t Turn) error {
+func (r *Resolver) resumed(ctx context.Context, t rows.BoxTurn) error {
 	var have []string
 	var errs []error
 	for _, n := range t.Notices {
-		_, err := r.Client(n.Thread).Append(ctx, []thread.Entry{n.Entry()})
+		_, err := r.Client(n.Thread).Append(ctx, []thread.Entry{Resumed(n)})
 		if err != nil && !thread.Gone(err) { // a log that was deleted needs no signal
 			errs = append(errs, err)
 			continue
@@ -261,7 +262,7 @@ func (b *Box) renew(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for pause.For(ctx, Patience/5) {
+		for pause.For(ctx, rows.MakeTimeout/5) {
 			_ = b.note(ctx)
 		}
 	}()
@@ -323,7 +324,7 @@ func (b *Box) Fail(ctx context.Context) error {
 	switch {
 	case err != nil && b.tried:
 		return err // it may be live; if not, it expires, and a reconciler deletes the machine
-	case err == nil && mine && now.Status == Live:
+	case err == nil && mine && now.Status == rows.BoxLive:
 		return b.Lease.Drop(ctx, b.holder) // Ready's answer was lost
 	}
 	row := ""

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
@@ -25,16 +25,16 @@ import (
 type world struct {
 	resolve.Rows
 
-	turns  []resolve.Turn // that Obtain returns, one after the other; the last one from then on
+	turns  []rows.BoxTurn // that Obtain returns, one after the other; the last one from then on
 	mu     sync.Mutex     // guards calls: a maker's renewals are a goroutine
 	calls  []string
 	health sandbox.Health
 	healed bool           // after the first look
 	listed sandbox.Health // in the provider's list; Unknown: it is not there
 	label  string         // of the machine
-	holds  []lease.Hold   // of others
+	holds  []rows.Hold    // of others
 	fails  error          // of Renew and Ready
-	left   resolve.Status // of the row once it is given up; "": dead
+	left   rows.BoxStatus // of the row once it is given up; "": dead
 	others bool           // another call makes the box
 	noted  error          // of Noted
 }
@@ -45,7 +45,7 @@ func (w *world) note(call string) {
 	w.calls = append(w.calls, call)
 }
 
-func (w *world) Obtain(_ context.Context, o resolve.Order) (resolve.Turn, error) {
+func (w *world) Obtain(_ context.Context, o rows.BoxOrder) (rows.BoxTurn, error) {
 	if w.note("obtain"); o.Claim {
 		w.note("claim")
 	}
@@ -66,11 +66,11 @@ func (w *world) Ready(_ context.Context, row, _, ref string) error {
 	return w.fails
 }
 
-func (w *world) GiveUp(_ context.Context, row, maker string) (resolve.Row, bool, error) {
+func (w *world) GiveUp(_ context.Context, row, maker string) (rows.Box, bool, error) {
 	if w.note("give up " + row); !strings.HasPrefix(maker, wanted.Hold.Holder+"#") {
-		return resolve.Row{}, false, errors.New("no maker of this test: " + maker)
+		return rows.Box{}, false, errors.New("no maker of this test: " + maker)
 	}
-	return resolve.Row{ID: row, Status: cmp.Or(w.left, resolve.Dead)}, !w.others, nil
+	return rows.Box{ID: row, Status: cmp.Or(w.left, rows.BoxDead)}, !w.others, nil
 }
 
 func (w *world) Noted(_ context.Context, row string, threads []string) error {
@@ -78,11 +78,11 @@ func (w *world) Noted(_ context.Context, row string, threads []string) error {
 	return w.noted
 }
 
-func (w *world) Row(_ context.Context, row string) (reap.Row, bool, error) {
-	return reap.Row{ID: row, Ref: "m1"}, true, nil
+func (w *world) Row(_ context.Context, row string) (rows.BoxState, bool, error) {
+	return rows.BoxState{ID: row, Ref: "m1"}, true, nil
 }
 
-func (w *world) Condemn(_ context.Context, row string, _ []lease.Hold, _ []string) (bool, error) {
+func (w *world) Condemn(_ context.Context, row string, _ []rows.Hold, _ []string) (bool, error) {
 	w.note("condemn " + row)
 	return true, nil
 }
@@ -130,8 +130,8 @@ func (h held) Read(context.Context) (lease.State, error) {
 	return lease.State{Holds: h.holds, Now: time.Now()}, nil
 }
 
-func (h held) Hold(context.Context, lease.Hold) error                         { return nil }
-func (h held) Try(context.Context, lease.Hold) (bool, error)                  { return true, nil }
+func (h held) Hold(context.Context, rows.Hold) error                          { return nil }
+func (h held) Try(context.Context, rows.Hold) (bool, error)                   { return true, nil }
 func (h held) Drop(_ context.Context, holder string) error                    { h.note("drop " + holder); return nil }
 func (h held) Release(context.Context, string, func(lease.State) error) error { return nil }
 
@@ -170,15 +170,15 @@ type machine struct {
 
 func (m machine) Ref() sandbox.Ref { return sandbox.Ref{Provider: "cloud", ID: m.id} }
 
-func row(id string, s resolve.Status) resolve.Row {
-	return resolve.Row{ID: id, Provider: "cloud", Ref: "m1", Status: s}
+func row(id string, s rows.BoxStatus) rows.Box {
+	return rows.Box{ID: id, Provider: "cloud", Ref: "m1", Status: s}
 }
 
-var wanted = resolve.Order{Thread: "t1", Hold: lease.OfRun("t1", "r1"), Claim: true}
+var wanted = rows.BoxOrder{Thread: "t1", Hold: lease.OfRun("t1", "r1"), Claim: true}
 
 func TestBox(t *testing.T) {
-	live, pending := resolve.Turn{Row: row("b1", resolve.Live)}, resolve.Turn{Row: row("b1", resolve.Pending)}
-	made := resolve.Turn{Row: row("b2", resolve.Pending), Make: true}
+	live, pending := rows.BoxTurn{Row: row("b1", rows.BoxLive)}, rows.BoxTurn{Row: row("b1", rows.BoxPending)}
+	made := rows.BoxTurn{Row: row("b2", rows.BoxPending), Make: true}
 	other, otherMade := live, made
 	other.Row.Provider, otherMade.Row.Provider = "local", "local"
 	for _, tt := range []struct {
@@ -189,25 +189,25 @@ func TestBox(t *testing.T) {
 		opens bool
 		err   string
 	}{
-		{"live", &world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b1"}, "obtain claim", "b1", true, ""},
+		{"live", &world{turns: []rows.BoxTurn{live}, health: sandbox.Live, label: "b1"}, "obtain claim", "b1", true, ""},
 		{
 			"gone",
-			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone},
+			&world{turns: []rows.BoxTurn{live, made}, health: sandbox.Gone},
 			"obtain claim, condemn b1, gone b1, obtain", "b2", false, "",
 		},
 		{
 			"gone once",
-			&world{turns: []resolve.Turn{live}, health: sandbox.Gone, healed: true, label: "b1"},
+			&world{turns: []rows.BoxTurn{live}, health: sandbox.Gone, healed: true, label: "b1"},
 			"obtain claim, obtain", "b1", true, "",
 		},
 		{
 			"gone, and listed",
-			&world{turns: []resolve.Turn{live}, health: sandbox.Gone, label: "b1", listed: sandbox.Live},
+			&world{turns: []rows.BoxTurn{live}, health: sandbox.Gone, label: "b1", listed: sandbox.Live},
 			"obtain claim, doubt b1, drop run:t1/r1", "", false, "its state, and the provider's list has it as listed",
 		},
 		{
 			"gone, and held",
-			&world{turns: []resolve.Turn{live}, health: sandbox.Gone, holds: []lease.Hold{{
+			&world{turns: []rows.BoxTurn{live}, health: sandbox.Gone, holds: []rows.Hold{{
 				Holder: "attached:h/7/x", ThreadID: "t2", RunID: "r2", TTL: lease.TTL,
 				At: time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC),
 			}}},
@@ -216,37 +216,37 @@ func TestBox(t *testing.T) {
 		},
 		{ // who opens it will find out, too
 			"gone, and opened by another",
-			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone, holds: []lease.Hold{lease.Opening("t2")}},
+			&world{turns: []rows.BoxTurn{live, made}, health: sandbox.Gone, holds: []rows.Hold{lease.Opening("t2")}},
 			"obtain claim, condemn b1, gone b1, obtain", "b2", false, "",
 		},
 		{
 			"faulty",
-			&world{turns: []resolve.Turn{live, made}, health: sandbox.Gone, label: "b1", listed: sandbox.Gone},
+			&world{turns: []rows.BoxTurn{live, made}, health: sandbox.Gone, label: "b1", listed: sandbox.Gone},
 			"obtain claim, condemn b1, obtain", "b2", false, "",
 		},
-		{"unknown", &world{turns: []resolve.Turn{live}}, "obtain claim, drop run:t1/r1", "", false, "its state"},
+		{"unknown", &world{turns: []rows.BoxTurn{live}}, "obtain claim, drop run:t1/r1", "", false, "its state"},
 		{
 			"another row's machine",
-			&world{turns: []resolve.Turn{live}, health: sandbox.Live, label: "b9"},
+			&world{turns: []rows.BoxTurn{live}, health: sandbox.Live, label: "b9"},
 			"obtain claim, doubt b1, drop run:t1/r1", "", false, "lists none with the label arbe.sandbox=b1",
 		},
 		{
 			"made by another launch",
-			&world{turns: []resolve.Turn{pending, pending, live}, health: sandbox.Live, label: "b1"},
+			&world{turns: []rows.BoxTurn{pending, pending, live}, health: sandbox.Live, label: "b1"},
 			"obtain claim, obtain, obtain", "b1", true, "",
 		},
 		{
 			"that dies",
-			&world{turns: []resolve.Turn{pending, made}},
+			&world{turns: []rows.BoxTurn{pending, made}},
 			"obtain claim, obtain", "b2", false, "",
 		},
 		{
 			"of another provider",
-			&world{turns: []resolve.Turn{other}}, "obtain claim, drop run:t1/r1", "", false, "local",
+			&world{turns: []rows.BoxTurn{other}}, "obtain claim, drop run:t1/r1", "", false, "local",
 		},
 		{
 			"to be made by another provider",
-			&world{turns: []resolve.Turn{otherMade}}, "obtain claim, give up b2", "", false, "local",
+			&world{turns: []rows.BoxTurn{otherMade}}, "obtain claim, give up b2", "", false, "local",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestBox(t *testing.T) {
 // Another launch makes the box for too long.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := world{turns: []resolve.Turn{{Row: row("b1", resolve.Pending)}}}
+		w := world{turns: []rows.BoxTurn{{Row: row("b1", rows.BoxPending)}}}
 		r := resolve.Resolver{Rows: &w, Provider: provider{&w}}
 		began := time.Now()
 		if _, err := r.Box(t.Context(), wanted); !errors.Is(err, resolve.ErrSlow) {
@@ -311,7 +311,7 @@ func TestMake(t *testing.T) {
 			&world{}, readyAndFail, []string{"ready b1 m1", "drop run:t1/r1"},
 		},
 		"fail after the answer of Ready is lost": {
-			&world{fails: errors.New("away"), left: resolve.Live}, readyAndFail,
+			&world{fails: errors.New("away"), left: rows.BoxLive}, readyAndFail,
 			[]string{"ready b1 m1", "give up b1", "drop run:t1/r1"},
 		},
 		"fail after it took too long": {
@@ -325,7 +325,7 @@ func TestMake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := tt.world
-				w.turns = []resolve.Turn{{Row: row("b1", resolve.Pending), Make: true}}
+				w.turns = []rows.BoxTurn{{Row: row("b1", rows.BoxPending), Make: true}}
 				r := resolve.Resolver{Rows: w, Provider: provider{w}, Client: w.client}
 				b, err := r.Box(t.Context(), wanted)
 				if err != nil {
@@ -334,12 +334,12 @@ func TestMake(t *testing.T) {
 				if b.Labels()[sandbox.LabelRow] != "b1" {
 					t.Errorf("labels: %v", b.Labels())
 				}
-				time.Sleep(2*resolve.Patience/5 + time.Second) // while the machine is made
+				time.Sleep(2*rows.MakeTimeout/5 + time.Second) // while the machine is made
 				err = errors.Join(b.Made(t.Context(), machine{id: "m1"}), tt.end(b, t.Context()))
 				if !errors.Is(err, w.fails) {
 					t.Fatal(err)
 				}
-				time.Sleep(resolve.Patience)
+				time.Sleep(rows.MakeTimeout)
 				want := append([]string{"obtain", "claim", "renew b1 ", "renew b1 ", "renew b1 m1"}, tt.calls...)
 				if !slices.Equal(w.calls, want) {
 					t.Errorf("calls: %q", w.calls)
@@ -352,8 +352,8 @@ func TestMake(t *testing.T) {
 // The threads of a dead box get one signal of the new one, also where the first caller could not post it or note it.
 func TestResumed(t *testing.T) {
 	server := fakethread.New(t, nil)
-	turn := resolve.Turn{Row: row("b2", resolve.Live), Notices: []resolve.Notice{{Thread: "t1", Row: "b2", From: "b1"}}}
-	w := &world{turns: []resolve.Turn{turn}, health: sandbox.Live, label: "b2", noted: errors.New("away")}
+	turn := rows.BoxTurn{Row: row("b2", rows.BoxLive), Notices: []rows.Notice{{Thread: "t1", Row: "b2", From: "b1"}}}
+	w := &world{turns: []rows.BoxTurn{turn}, health: sandbox.Live, label: "b2", noted: errors.New("away")}
 	away := server.Client()
 	away.Token = func() (string, error) { return "", errors.New("no token") }
 	for _, client := range []*thread.Client{away, server.Client(), server.Client()} {

@@ -28,7 +28,7 @@ func (s *Server) append(w http.ResponseWriter, r *http.Request, g token.Grant) e
 	if len(bytes.TrimSpace(body)) == 0 {
 		return request.Refuse(http.StatusBadRequest, "empty", "the body is empty")
 	}
-	entries, err := log.ParseEntries(body, request.WriterOf(g))
+	entries, err := log.ParseEntries(body, s.core.WriterOf(g))
 	if err != nil {
 		return err
 	}

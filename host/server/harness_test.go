@@ -17,8 +17,8 @@ import (
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/member"
+	house "arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server"
-	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -50,7 +50,7 @@ type testServer struct {
 	log   *log.Log
 	srv   *httptest.Server
 	doors *member.Doors // nil without houses
-	tasks func(context.Context, houses.Task) (houses.Delegated, error)
+	tasks func(context.Context, house.Task) (house.Task, bool, error)
 	with  func(*server.Server)
 
 	closeIndex func()

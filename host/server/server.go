@@ -25,6 +25,7 @@ import (
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -66,8 +67,11 @@ type Server struct {
 	// What members do over HTTP is by these, as fields of houses.API; they need Doors.
 	Rows        rows.Store
 	CheckRecipe func(r *rows.Recipe) error
-	Delegate    func(ctx context.Context, t houses.Task) (houses.Delegated, error)
+	Delegate    func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
 	Commands    houses.Commands
+
+	// Harnesses are those whose lines threads take; nil for session's list.
+	Harnesses session.List
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler
@@ -114,7 +118,8 @@ func (s *Server) handler() http.Handler {
 func (s *Server) assemble() {
 	s.core = &request.Core{
 		Log: s.Log, Tokens: token.NewVerifier(s.Secrets), Doors: s.Doors, Insecure: s.Insecure,
-		Budget: s.Budget, Metrics: s.Metrics, Logger: s.Logger,
+		Harnesses: s.Harnesses,
+		Budget:    s.Budget, Metrics: s.Metrics, Logger: s.Logger,
 		LongPoll: cmp.Or(s.LongPoll, 20*time.Second), Closing: cmp.Or(s.Closing, context.Background()),
 	}
 	if s.core.Budget == nil {

@@ -3,40 +3,43 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"arbe.0sk.ar/runner/host/member"
-	"arbe.0sk.ar/runner/host/server/houses"
+	house "arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // taskRows are the rows of a test's tasks, in memory.
 type taskRows struct {
 	mu    sync.Mutex
-	made  []houses.Task
+	made  []house.Task
 	error error
 }
 
-func (r *taskRows) delegate(_ context.Context, t houses.Task) (houses.Delegated, error) {
+func (r *taskRows) delegate(_ context.Context, t house.Task) (made house.Task, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.error != nil {
-		return houses.Delegated{}, r.error
+		return made, false, r.error
 	}
 	if t.Thread == "" {
 		t.Thread = "child"
 	}
-	for _, m := range r.made {
-		if m == t {
-			return houses.Delegated{Thread: t.Thread, Agent: "bot"}, nil
-		}
+	made = t
+	made.Agent = "bot"
+	if slices.Contains(r.made, t) {
+		return made, false, nil
 	}
 	r.made = append(r.made, t)
-	return houses.Delegated{Thread: t.Thread, Agent: "bot", Fresh: true}, nil
+	return made, true, nil
 }
 
 // fail sets the error of each call from now on.
@@ -66,8 +69,8 @@ func TestMemberTask(t *testing.T) {
 	if a.status != http.StatusCreated || a.body != `{"threadId":"child"}`+"\n" {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
-	want := houses.Task{
-		Member: ann, Parent: "t1", Thread: "child", Prompt: "do it", Agent: "bot", Harness: "pi", Model: "m",
+	want := house.Task{
+		Author: ann, Parent: "t1", Thread: "child", Prompt: "do it", Agent: "bot", Harness: "pi", Model: "m",
 		Environment: "e", Repo: "o/r", Branch: "b", Live: true,
 	}
 	if len(tasks.made) != 1 || tasks.made[0] != want {
@@ -110,7 +113,7 @@ func TestMemberTaskKey(t *testing.T) {
 // What a server does not take as a task makes no row and no entry.
 func TestMemberTaskRefused(t *testing.T) {
 	t.Parallel()
-	s, tasks, all := newTasks(t)
+	s, tasks, houses := newTasks(t)
 	ask := func(body string) answer {
 		return s.do("POST", "/api/threads/t1/tasks", login(t, ann, time.Hour), body)
 	}
@@ -123,15 +126,29 @@ func TestMemberTaskRefused(t *testing.T) {
 			t.Errorf("%.60s: %d %s", body, a.status, a.body)
 		}
 	}
-	tasks.fail(&houses.TaskError{Status: 403, Code: "local_boxes", Message: "no local boxes here"})
-	if a := ask(`{"task":"x"}`); a.status != 403 || !strings.Contains(a.body, "no local boxes here") {
-		t.Errorf("got %d %s", a.status, a.body)
+	for _, row := range []struct {
+		err    error
+		status int
+		code   string
+		text   string
+	}{
+		{house.Refuse(house.ErrLocal, "environment e"), 403, "local_boxes", "environment e: local boxes are not"},
+		{house.Refuse(house.ErrTaken, "the id"), 409, "exists", "the id: taken"},
+		{house.Refuse(house.ErrClosed, "thread t1"), 409, "closed", "open it again"},
+		{house.Refuse(house.ErrAbsent, "thread t1"), 400, "task", "thread t1: no such row"},
+		{house.Refuse(house.ErrForbidden, "threads"), 400, "task", "threads: not allowed"},
+		{house.Refuse(house.ErrArchived, "the environment"), 400, "task", "the environment: archived"},
+		{fmt.Errorf("read thread t1: %w", house.ErrAway), 503, "houses", "the houses can't be read now"},
+		{fmt.Errorf("read thread t1: %w", house.ErrOtherLog), 503, "other_log", "of another log than its own"},
+		{errors.New("the database answers: no such table"), 503, "houses", "the houses can't be read now"},
+	} {
+		tasks.fail(row.err)
+		a := ask(`{"task":"x"}`)
+		if a.status != row.status || !strings.Contains(a.body, `"`+row.code+`"`) || !strings.Contains(a.body, row.text) {
+			t.Errorf("%v: got %d %s", row.err, a.status, a.body)
+		}
 	}
-	tasks.fail(member.ErrRows)
-	if a := ask(`{"task":"x"}`); a.status != 503 {
-		t.Errorf("got %d %s", a.status, a.body)
-	}
-	all.change(func() { all.houses[ann] = nil })
+	houses.change(func() { houses.houses[ann] = nil })
 	if a := ask(`{"task":"x"}`); a.status != 404 {
 		t.Errorf("a member that has left: %d %s", a.status, a.body)
 	}

@@ -3,6 +3,7 @@ package view
 import (
 	"strings"
 
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -17,6 +18,8 @@ const (
 // that have no result yet, the chats that are not delivered yet, the newest verdict, and nothing else. The zero value
 // is ready. It is not safe for concurrent use.
 type Builder struct {
+	Harnesses session.List // those whose lines may be on the thread; nil for session's list
+
 	chats   inbox
 	open    []Item // calls without a result, the oldest first
 	bytes   int    // of them
@@ -27,7 +30,7 @@ type Builder struct {
 // Add returns what the thread's next entry changes: nothing for an entry that is not shown.
 func (b *Builder) Add(e thread.Entry) []Change {
 	var changes []Change
-	for _, i := range Items(e) {
+	for _, i := range Items(e, b.Harnesses) {
 		changes = append(changes, b.put(i)...)
 	}
 	return changes
@@ -160,7 +163,7 @@ func (b *Builder) answered(r *Result) (Item, bool) {
 		if r.Failed {
 			call.State = Failed
 		}
-		if i.Harness == "codex" && !strings.Contains(r.Text, codexPatched) {
+		if i.Harness == session.Codex.Harness && !strings.Contains(r.Text, codexPatched) {
 			call.Diff = nil // codex marks no patch that it could not apply as an error
 		}
 		i.Call = &call

@@ -285,7 +285,7 @@ func FuzzItems(f *testing.F) {
 		seen := map[string]bool{}
 		for _, e := range all {
 			w.Add(e)
-			for _, i := range view.Items(e) {
+			for _, i := range view.Items(e, nil) {
 				if seen[i.ID] || !strings.HasPrefix(i.ID, e.ID) {
 					t.Fatalf("id %q", i.ID)
 				}

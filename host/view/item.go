@@ -57,7 +57,7 @@ type Item struct {
 	Time  time.Time // of the writer's clock; zero where the entry has none
 
 	Run      string    // id of the run, where the entry carries it: prompts, rules, notices, verdicts
-	Harness  string    // pi, codex or claude-code, of what an agent wrote; "" else
+	Harness  string    // its name, of what an agent wrote; "" else
 	Author   string    // of a chat or a request; "" where it is not known
 	Model    string    // of a reply; "" where it is not known
 	Subagent *Subagent // nil for the thread's own conversation

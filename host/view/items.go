@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -12,10 +13,12 @@ import (
 )
 
 // Items returns the items of one entry, without what other entries add to them. It returns none for an entry that is
-// not shown: most lines of a session beside its turns, heartbeats, and payloads of an unknown type.
-func Items(e thread.Entry) []Item {
+// not shown: most lines of a session beside its turns, heartbeats, and payloads of an unknown type. harnesses are those
+// whose lines may be on the thread.
+func Items(e thread.Entry, harnesses session.List) []Item {
 	p := thread.ParseLine(e.Payload)
 	m := maker{entry: e, line: p}
+	m.dialect, _ = harnesses.Of(p.Type)
 	prefix, kind, _ := strings.Cut(p.Type, ".")
 	switch {
 	case p.Type == thread.TypeChat:
@@ -36,10 +39,11 @@ func Items(e thread.Entry) []Item {
 
 // maker makes the items of one entry.
 type maker struct {
-	entry  thread.Entry
-	line   thread.Line
-	images int // so far
-	items  []Item
+	entry   thread.Entry
+	line    thread.Line
+	dialect session.Dialect // of the line; zero for none, and for one of an unknown harness
+	images  int             // so far
+	items   []Item
 }
 
 // add adds an item of the entry.
@@ -51,10 +55,7 @@ func (m *maker) add(i Item) {
 	i.Cut = m.line.Truncated
 	prefix, _, dotted := strings.Cut(m.line.Type, ".")
 	if dotted && prefix != "signal" {
-		i.Harness = prefix
-		if prefix == "claude" {
-			i.Harness = "claude-code"
-		}
+		i.Harness = cmp.Or(m.dialect.Harness, prefix)
 		i.Model = m.line.Model
 		i.Subagent = m.subagent()
 		_, i.answers = m.line.Delivers()
@@ -226,10 +227,10 @@ func (m *maker) result() {
 		}
 	}
 	r.Text = strings.Join(texts, "\n")
-	switch {
-	case strings.HasPrefix(m.line.Type, session.Codex.Prefix+"."):
+	switch m.dialect.Harness {
+	case session.Codex.Harness:
 		dropHeader(r)
-	case strings.HasPrefix(m.line.Type, session.Claude.Prefix+"."):
+	case session.Claude.Harness:
 		r.Diff = claudeDiff(m.line.Line)
 	default:
 		r.Diff = piDiff(msg.Details)
@@ -260,13 +261,11 @@ func (m *maker) session() {
 			m.summaryText()
 			return
 		}
-		for _, d := range session.Dialects() {
-			if !strings.HasPrefix(m.line.Type, d.Prefix+".") || !json.Valid(m.line.Line) {
-				continue
-			}
-			if text := d.Decode(m.line.Line).Text; text != "" {
-				m.add(Item{Kind: KindChat, Text: text})
-			}
+		if m.dialect.Decode == nil || !json.Valid(m.line.Line) {
+			return
+		}
+		if text := m.dialect.Decode(m.line.Line).Text; text != "" {
+			m.add(Item{Kind: KindChat, Text: text})
 		}
 	}
 }

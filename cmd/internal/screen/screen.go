@@ -14,6 +14,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	Away    func() bool // whether the server does not answer; nil for a server that does
 	Server  string      // its address
 	Ends    bool        // the program ends the run itself if it is dead: no hint how to
+
+	Harnesses session.List // those whose lines may be on the thread; nil for session's list
 }
 
 // For returns the options for an output, from what it is and the environment.
@@ -89,7 +92,9 @@ type Screen struct {
 
 // New returns a Screen that writes to w. Start it for an output that is watched.
 func New(w io.Writer, o Options) *Screen {
-	return &Screen{w: w, Options: o, date: day(time.Now()), seen: map[string]bool{}}
+	return &Screen{
+		w: w, Options: o, builder: view.Builder{Harnesses: o.Harnesses}, date: day(time.Now()), seen: map[string]bool{},
+	}
 }
 
 // Entry shows what the thread's next entry changes.

@@ -26,9 +26,8 @@ type API struct {
 	// Its error is shown to the caller.
 	CheckRecipe func(r *rows.Recipe) error
 
-	// Delegate makes the row of a task; nil for an API that takes none. It returns a *TaskError for a task that can't
-	// be delegated, and member.ErrRows.
-	Delegate func(ctx context.Context, t Task) (Delegated, error)
+	// Delegate makes the row of a task, as its author; nil for an API that takes none. See rows.Tasks.
+	Delegate func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
 
 	// Commands run commands in the boxes of threads; nil for an API that runs none.
 	Commands Commands

@@ -20,35 +20,42 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// rowError returns the answer to an error of the rows.
+// rowRefusals are the answers to refusals of the rows, by their kind. Without a text the refusal's own is the answer.
+var rowRefusals = []struct {
+	kind   error
+	status int
+	code   string
+	text   string
+}{
+	{rows.ErrAbsent, http.StatusNotFound, "not_found", "there is no such row in your houses"},
+	{rows.ErrTaken, http.StatusConflict, "exists", ""},
+	{rows.ErrArchived, http.StatusConflict, "archived", ""},
+	{rows.ErrClosed, http.StatusConflict, "closed", ""},
+	{
+		rows.ErrRunning, http.StatusConflict, "running",
+		"the thread, or a child of it, has an open run: cancel it first",
+	},
+	{rows.ErrReference, http.StatusBadRequest, "reference", ""},
+	{rows.ErrInvalid, http.StatusBadRequest, "value", ""},
+	{rows.ErrForbidden, http.StatusForbidden, "owners_only", "only owners of the house may do this"},
+	{rows.ErrLocal, http.StatusForbidden, "local_boxes", ""},
+	{rows.ErrNoKeys, http.StatusServiceUnavailable, "secret_keys", ""},
+}
+
+// rowError returns the answer to an error of the rows. One that is no refusal is one of rows that can't be read.
 func (a *API) rowError(err error) error {
-	var p *request.Problem
-	var refused *rows.Refusal
-	text := ""
-	if errors.As(err, &refused) {
-		text = refused.Text
-	}
-	switch {
-	case err == nil || errors.As(err, &p) || errors.As(err, new(*logError)):
+	if err == nil || errors.As(err, new(*request.Problem)) || errors.As(err, new(*logError)) {
 		return err
-	case errors.Is(err, rows.ErrAbsent):
-		return request.Refuse(http.StatusNotFound, "not_found", "there is no such row in your houses")
-	case errors.Is(err, rows.ErrTaken):
-		return request.Refuse(http.StatusConflict, "exists", "%s", text)
-	case errors.Is(err, rows.ErrArchived):
-		return request.Refuse(http.StatusConflict, "archived", "%s", text)
-	case errors.Is(err, rows.ErrRunning):
-		return request.Refuse(http.StatusConflict, "running",
-			"the thread, or a child of it, has an open run: cancel it first")
-	case errors.Is(err, rows.ErrReference):
-		return request.Refuse(http.StatusBadRequest, "reference", "%s", text)
-	case errors.Is(err, rows.ErrInvalid):
-		return request.Refuse(http.StatusBadRequest, "value", "%s", text)
-	case errors.Is(err, rows.ErrForbidden):
-		return request.Refuse(http.StatusForbidden, "owners_only", "only owners of the house may do this")
-	case errors.Is(err, rows.ErrNoKeys):
-		return request.Refuse(http.StatusServiceUnavailable, "secret_keys", "%s",
-			cmp.Or(text, "this server has no keys for secrets: start it with --secret-keys"))
+	}
+	for _, r := range rowRefusals {
+		if !errors.Is(err, r.kind) {
+			continue
+		}
+		text := r.kind.Error()
+		if refused := (*rows.Refusal)(nil); errors.As(err, &refused) {
+			text = refused.Text
+		}
+		return request.Refuse(r.status, r.code, "%s", cmp.Or(r.text, text))
 	}
 	err = fmt.Errorf("%w: %w", member.ErrRows, err)
 	a.LogRows(err)
@@ -198,17 +205,23 @@ func WithRow(v thread.Summary, is bool, t rows.Thread) thread.Summary {
 	if !is {
 		v = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: made, Offset: request.Offset(0)}
 	}
-	if t.Claimed && v.Status != thread.StatusRunning { // the log does not know the run yet
+	if t.ClaimedRun != "" && v.Status != thread.StatusRunning { // the log does not know the run yet
 		v.Status = thread.StatusRunning
 	}
+	v.Row = RowOf(t)
+	return v
+}
+
+// RowOf returns the row of a thread as its summary has it.
+func RowOf(t rows.Thread) *thread.Row {
 	if t.Tags == nil {
 		t.Tags = []string{}
 	}
-	v.Row = &thread.Row{
-		House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.Pinned, Closed: t.Closed, ParentThread: t.Parent,
-		SandboxID: t.Sandbox, Environment: t.Environment, Agent: t.Agent, CreatedAt: made,
+	return &thread.Row{
+		House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.Pinned, Closed: t.Status == rows.ThreadClosed,
+		ParentThread: t.Parent, SandboxID: t.Sandbox, Environment: t.Environment, Agent: t.Agent,
+		CreatedAt: thread.Stamp(t.CreatedAt),
 	}
-	return v
 }
 
 // markOf returns the cursor of the page behind a thread.

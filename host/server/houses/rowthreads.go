@@ -194,7 +194,9 @@ func (a *API) changeThread(w http.ResponseWriter, r *http.Request, m member.Memb
 	if err != nil {
 		return err
 	}
-	t, err := a.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange(body))
+	t, err := a.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), rows.ThreadChange{
+		Name: body.Name, Tags: body.Tags, Pinned: body.Pinned, Closed: body.Closed, Environment: body.Environment,
+	})
 	if errors.Is(err, rows.ErrAbsent) {
 		return request.ErrNoThread
 	} else if err != nil {

@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -29,6 +30,9 @@ type Core struct {
 	Doors *member.Doors
 	// Insecure serves the Durable Streams protocol without tokens.
 	Insecure bool
+
+	// Harnesses are those whose lines threads take; nil for session's list.
+	Harnesses session.List
 
 	Budget  *memory.Budget
 	Posted  *Limiter // of the bytes that the holder of a token may post; nil without a quota

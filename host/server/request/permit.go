@@ -53,8 +53,8 @@ func ThreadOf(g token.Grant) string {
 }
 
 // WriterOf returns what a grant binds the writer of its thread to.
-func WriterOf(g token.Grant) log.Writer {
-	return log.Writer{Run: g.Run, Command: g.Command, Author: g.Author}
+func (c *Core) WriterOf(g token.Grant) log.Writer {
+	return log.Writer{Run: g.Run, Command: g.Command, Author: g.Author, Harnesses: c.Harnesses}
 }
 
 // Bearer returns the token of an Authorization header; "" for none.

@@ -10,6 +10,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -58,8 +59,10 @@ func ProblemOf(err error) *Problem {
 	case errors.Is(err, memory.ErrShare):
 		return Refuse(http.StatusTooManyRequests, "share", "%v", memory.ErrShare).With("Retry-After", 1)
 
-	case errors.Is(err, member.ErrOtherLog):
-		return Refuse(http.StatusServiceUnavailable, "other_log", "%v", member.ErrOtherLog).With("Retry-After", 5)
+	case errors.Is(err, rows.ErrOtherLog):
+		const text = "the rows of this server's database are of another log than its own: the server of that log " +
+			"serves them, or arbe db adopt moves them to this one"
+		return Refuse(http.StatusServiceUnavailable, "other_log", text).With("Retry-After", 5)
 	case errors.Is(err, member.ErrRows):
 		return Refuse(http.StatusServiceUnavailable, "houses", "%v", member.ErrRows).With("Retry-After", 5)
 	case errors.Is(err, member.ErrNoKeys):

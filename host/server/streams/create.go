@@ -43,7 +43,7 @@ func (a *API) create(w http.ResponseWriter, r *http.Request, name string, g toke
 	if err != nil {
 		return err
 	}
-	want.Body, want.Writer = body, request.WriterOf(g)
+	want.Body, want.Writer = body, a.WriterOf(g)
 	v, made, err := a.Log.Create(r.Context(), name, want)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 // post serves POST.
 func (a *API) post(w http.ResponseWriter, r *http.Request, name string, g token.Grant) error {
-	p := log.Post{Close: strings.EqualFold(r.Header.Get(request.HeaderClosed), "true"), Writer: request.WriterOf(g)}
+	p := log.Post{Close: strings.EqualFold(r.Header.Get(request.HeaderClosed), "true"), Writer: a.WriterOf(g)}
 	var err error
 	if p.Seq, err = parseSeq(r.Header); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
@@ -20,9 +20,9 @@ func TestDoubtIsLookedAt(t *testing.T) {
 				w, stop := newWorld(t, 1)
 				defer stop()
 				p := w.process("serve", 0)
-				rows := w.rowsOf(p)
+				in := w.rowsOf(p)
 				w.rows.Thread("t1", "")
-				turn, err := rows.Obtain(p.ctx, resolve.Order{Thread: "t1", Hold: lease.Opening("t1"), Maker: "m"})
+				turn, err := in.Obtain(p.ctx, rows.BoxOrder{Thread: "t1", Hold: lease.Opening("t1"), Maker: "m"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -30,7 +30,7 @@ func TestDoubtIsLookedAt(t *testing.T) {
 					sandbox.LabelRow: turn.Row.ID, sandbox.LabelInstallation: installation,
 				}})
 				if err == nil {
-					err = rows.Ready(p.ctx, turn.Row.ID, "m", box.Ref().ID)
+					err = in.Ready(p.ctx, turn.Row.ID, "m", box.Ref().ID)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -43,13 +43,13 @@ func TestDoubtIsLookedAt(t *testing.T) {
 				if vanishes {
 					w.cloud.vanish(box.Ref().ID)
 				}
-				if err := rows.Doubt(p.ctx, turn.Row.ID, "not found"); err != nil {
+				if err := in.Doubt(p.ctx, turn.Row.ID, "not found"); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(5*time.Second + reconcileAgain)
 				synctest.Wait()
-				doubted, err := rows.Doubted(p.ctx)
-				now, _, rerr := rows.Row(p.ctx, turn.Row.ID)
+				doubted, err := in.Doubted(p.ctx)
+				now, _, rerr := in.Row(p.ctx, turn.Row.ID)
 				if err != nil || rerr != nil || len(doubted) > 0 || now.Dead != vanishes {
 					t.Errorf("doubted %v, %v; %+v, %v", doubted, err, now, rerr)
 				}

@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakerows"
 	"arbe.0sk.ar/runner/thread"
@@ -25,13 +26,13 @@ import (
 
 var errRows = errors.New("the database fails")
 
-// rows are rows as a process reaches them. No row of a machine in which something lives may be condemned.
-type rows struct {
+// processRows are rows as a process reaches them. No row of a machine in which something lives may be condemned.
+type processRows struct {
 	fakerows.Rows
 	p *process
 }
 
-func (r rows) Condemn(ctx context.Context, id string, seen []lease.Hold, judged []string) (bool, error) {
+func (r processRows) Condemn(ctx context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
 	w := r.p.w
 	row, _, _ := w.rows.As(func(do func() error) error { return do() }).Row(ctx, id)
 	done, err := r.Rows.Condemn(ctx, id, seen, judged)
@@ -46,8 +47,8 @@ func (r rows) Condemn(ctx context.Context, id string, seen []lease.Hold, judged 
 }
 
 // rowsOf returns the rows as a process reaches them.
-func (w *world) rowsOf(p *process) rows {
-	return rows{p: p, Rows: w.rows.As(func(do func() error) error {
+func (w *world) rowsOf(p *process) processRows {
+	return processRows{p: p, Rows: w.rows.As(func(do func() error) error {
 		f := w.fault()
 		dies, applied := p.step()
 		switch {
@@ -84,7 +85,7 @@ func (w *world) house(users *sync.WaitGroup) {
 				box = ""
 			}
 			w.rows.Thread(id, box)
-			queue.add(delegate.Order{Thread: id, Prompt: "do it", Harness: "pi", Sandbox: box})
+			queue.add(rows.Task{Thread: id, Prompt: "do it", Harness: "pi", Sandbox: box})
 		})
 	}
 	users.Go(func() { all.Wait(); queue.wait(); close(done) })
@@ -401,13 +402,13 @@ type queue struct {
 }
 
 type queued struct {
-	delegate.Order
+	rows.Task
 	due  time.Time
 	host *process
 	done bool
 }
 
-func (q *queue) add(o delegate.Order) {
+func (q *queue) add(o rows.Task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.tasks[o.Thread] = &queued{Order: o}
@@ -473,13 +474,13 @@ func (h host) of(id string, f func(*queued)) error {
 	defer h.mu.Unlock()
 	t := h.tasks[id]
 	if t == nil || t.host != h.p {
-		return delegate.ErrLost
+		return rows.ErrLost
 	}
 	f(t)
 	return nil
 }
 
-func (h host) Take(_ context.Context, lease time.Duration, limit int) (all []delegate.Order, err error) {
+func (h host) Take(_ context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
 	if h.p.dead() {
 		return nil, errKilled
 	}
@@ -511,16 +512,16 @@ func (h host) Done(_ context.Context, id string) error {
 	return h.of(id, func(t *queued) { t.done = true })
 }
 
-func (h host) Announce(context.Context, delegate.Order) error { return nil }
+func (h host) Announce(context.Context, rows.Task) error { return nil }
 
-func (h host) task(o delegate.Order) launch.Task {
+func (h host) task(o rows.Task) launch.Task {
 	return launch.Task{
 		Thread: o.Thread, Run: o.Run(), Prompt: o.Prompt, Harness: o.Harness,
 		Box: sandbox.Options{Ephemeral: o.Sandbox == "", Labels: map[string]string{}},
 	}
 }
 
-func (h host) Launch(ctx context.Context, o delegate.Order) error {
+func (h host) Launch(ctx context.Context, o rows.Task) error {
 	w, key := h.w, o.Thread+"/"+o.Run()
 	l := w.launcher(h.p, o.Thread)
 	l.Rows = w.resolver(h.p)
@@ -534,7 +535,7 @@ func (h host) Launch(ctx context.Context, o delegate.Order) error {
 	return waits(err)
 }
 
-func (h host) Refuse(ctx context.Context, o delegate.Order, cause error) error {
+func (h host) Refuse(ctx context.Context, o rows.Task, cause error) error {
 	err := h.w.launcher(h.p, o.Thread).Refuse(ctx, h.task(o), cause)
 	if errors.Is(err, launch.ErrLaunched) {
 		return nil

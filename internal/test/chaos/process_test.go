@@ -10,6 +10,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -82,7 +83,7 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 	}
 	hold := lease.OnStream{Client: w.client(p, lease.Stream(done.Sandbox))}
 	// A killed process drops nothing: it has no network.
-	defer lease.Keep(p.ctx, hold, lease.Hold{Holder: holder, ThreadID: task.Thread, RunID: task.Run, TTL: lease.TTL})()
+	defer lease.Keep(p.ctx, hold, rows.Hold{Holder: holder, ThreadID: task.Thread, RunID: task.Run, TTL: lease.TTL})()
 	for p.ctx.Err() == nil {
 		var fold thread.Fold
 		_, err := l.Client.Read(p.ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })

@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Host is rows under test.
@@ -51,15 +52,15 @@ func is(t *testing.T, got, want error) {
 }
 
 // order is what a run wants of its thread's box.
-func order(thread, run string, call int, known ...string) resolve.Order {
+func order(thread, run string, call int, known ...string) rows.BoxOrder {
 	hold := lease.OfRun(thread, run)
-	return resolve.Order{
+	return rows.BoxOrder{
 		Thread: thread, Ephemeral: true, Hold: hold, Maker: fmt.Sprint(hold.Holder, "#", call), Claim: true,
 		Known: known,
 	}
 }
 
-func (h Host) obtain(t *testing.T, o resolve.Order) resolve.Turn {
+func (h Host) obtain(t *testing.T, o rows.BoxOrder) rows.BoxTurn {
 	t.Helper()
 	turn, err := h.Rows.Obtain(t.Context(), o)
 	check(t, err)
@@ -79,7 +80,7 @@ func (h Host) live(t *testing.T) (thread, box string) {
 func obtains(t *testing.T, h Host) {
 	ctx, id := t.Context(), h.Thread(t, "")
 	turn := h.obtain(t, order(id, "r1", 1))
-	if !turn.Make || turn.Taken || turn.Row.Status != resolve.Pending || !turn.Row.Ephemeral ||
+	if !turn.Make || turn.Taken || turn.Row.Status != rows.BoxPending || !turn.Row.Ephemeral ||
 		turn.Row.Provider != h.Provider {
 		t.Errorf("got %+v", turn)
 	}
@@ -87,16 +88,16 @@ func obtains(t *testing.T, h Host) {
 	if check(t, err); run != "r1" {
 		t.Errorf("claimed by %q", run)
 	}
-	var claimed *resolve.ClaimedError
+	var claimed *rows.ClaimedError
 	if _, err := h.Rows.Obtain(ctx, order(id, "r2", 1)); !errors.As(err, &claimed) || claimed.Run != "r1" {
 		t.Errorf("got %v", err)
 	}
 	if other := h.obtain(t, order(id, "r2", 1, "r1")); other.Make || other.Row.ID != turn.Row.ID {
 		t.Errorf("got %+v", other)
 	}
-	h.Pass(t, resolve.Patience-time.Second)
+	h.Pass(t, rows.MakeTimeout-time.Second)
 	check(t, h.Rows.Renew(ctx, turn.Row.ID, order(id, "r1", 1).Maker, "m1"))
-	h.Pass(t, resolve.Patience-time.Second)
+	h.Pass(t, rows.MakeTimeout-time.Second)
 	if other := h.obtain(t, order(id, "r2", 1, "r1")); other.Make {
 		t.Errorf("a maker that renews has lost the box: %+v", other)
 	}
@@ -110,7 +111,7 @@ func obtains(t *testing.T, h Host) {
 		t.Errorf("got %+v", row)
 	}
 	is(t, h.Rows.Ready(ctx, turn.Row.ID, order(id, "r1", 1).Maker, "m1"), lease.ErrReleased)
-	h.Pass(t, resolve.ClaimTimeout+time.Second)
+	h.Pass(t, rows.ClaimTimeout+time.Second)
 	h.obtain(t, order(id, "r3", 1)) // a claim that the log never had
 }
 
@@ -125,14 +126,14 @@ func makers(t *testing.T, h Host) {
 	is(t, h.Rows.Renew(ctx, row, first.Maker, "m1"), lease.ErrReleased)
 	is(t, h.Rows.Ready(ctx, row, first.Maker, "m1"), lease.ErrReleased)
 	now, mine, err := h.Rows.GiveUp(ctx, row, first.Maker)
-	if check(t, err); mine || now.Status != resolve.Pending {
+	if check(t, err); mine || now.Status != rows.BoxPending {
 		t.Errorf("given up by the first: %+v, %t", now, mine)
 	}
 	for range 2 {
 		check(t, h.Rows.Ready(ctx, row, second.Maker, "m2"))
 	}
 	now, mine, err = h.Rows.GiveUp(ctx, row, second.Maker)
-	if check(t, err); !mine || now.Status != resolve.Live || now.Ref != "m2" {
+	if check(t, err); !mine || now.Status != rows.BoxLive || now.Ref != "m2" {
 		t.Errorf("given up once it is live: %+v, %t", now, mine)
 	}
 	at, err := h.Rows.BoxAt(ctx, h.Provider, "m2")
@@ -145,8 +146,8 @@ func leases(t *testing.T, h Host) {
 	ctx := t.Context()
 	id, box := h.live(t)
 	l := h.Rows.Lease(box)
-	a, b := lease.Hold{Holder: "a", TTL: lease.TTL}, lease.Hold{Holder: "b", TTL: lease.TTL}
-	try := func(hold lease.Hold, want bool) {
+	a, b := rows.Hold{Holder: "a", TTL: lease.TTL}, rows.Hold{Holder: "b", TTL: lease.TTL}
+	try := func(hold rows.Hold, want bool) {
 		t.Helper()
 		got, err := l.Try(ctx, hold)
 		if check(t, err); got != want {
@@ -157,7 +158,7 @@ func leases(t *testing.T, h Host) {
 	try(b, false)
 	h.Pass(t, lease.TTL+time.Second)
 	try(b, true)
-	release := func(what string, seen []lease.Hold, judged []string, want bool) {
+	release := func(what string, seen []rows.Hold, judged []string, want bool) {
 		t.Helper()
 		done, err := h.Rows.Release(ctx, box, seen, judged)
 		if check(t, err); done != want {
@@ -192,12 +193,12 @@ func condemns(t *testing.T, h Host) {
 	ctx := t.Context()
 	first, box := h.live(t)
 	second := h.Thread(t, box)
-	seen := func() []lease.Hold {
+	seen := func() []rows.Hold {
 		s, err := h.Rows.Lease(box).Read(ctx)
 		check(t, err)
 		return s.Holds
 	}
-	condemn := func(what string, holds []lease.Hold, judged []string, want bool) {
+	condemn := func(what string, holds []rows.Hold, judged []string, want bool) {
 		t.Helper()
 		done, err := h.Rows.Condemn(ctx, box, holds, judged)
 		if check(t, err); done != want {
@@ -216,16 +217,17 @@ func condemns(t *testing.T, h Host) {
 	}
 	listed := func(want int, named ...string) {
 		t.Helper()
-		rows, err := h.Rows.Boxes(ctx, named)
+		found, err := h.Rows.Boxes(ctx, named)
 		check(t, err)
-		if n := len(slices.DeleteFunc(rows, func(r resolve.Row) bool { return r.ID != box })); n != want {
+		if n := len(slices.DeleteFunc(found, func(r rows.Box) bool { return r.ID != box })); n != want {
 			t.Errorf("%d rows", n)
 		}
 	}
 	listed(1)
 	h.obtain(t, order(first, "r2", 1, "r1")) // its threads get another one
 	row, there, err := h.Rows.Row(ctx, box)
-	if check(t, err); !there || !row.Dead || row.Condemned.IsZero() || len(row.Threads) != 2 || row.Threads[0].Running {
+	if check(t, err); !there || !row.Dead || row.Condemned.IsZero() || len(row.Threads) != 2 ||
+		row.Threads[0].Status == rows.ThreadRunning {
 		t.Errorf("got %+v", row)
 	}
 	for range 2 {
@@ -269,8 +271,8 @@ func expires(t *testing.T, h Host) {
 	ctx := t.Context()
 	_, box := h.live(t)
 	l := h.Rows.Lease(box)
-	check(t, l.Hold(ctx, lease.Hold{Holder: "a", TTL: time.Minute}))
-	check(t, l.Hold(ctx, lease.Hold{Holder: "b", TTL: time.Hour}))
+	check(t, l.Hold(ctx, rows.Hold{Holder: "a", TTL: time.Minute}))
+	check(t, l.Hold(ctx, rows.Hold{Holder: "b", TTL: time.Hour}))
 	pending := h.obtain(t, order(h.Thread(t, ""), "r1", 1)).Row.ID
 	h.Pass(t, 2*time.Minute)
 	check(t, h.Rows.Expire(ctx))
@@ -297,13 +299,14 @@ func follows(t *testing.T, h Host) {
 		t.Errorf("got %+v, %t", seen, running)
 	}
 	row, _, err := h.Rows.Row(ctx, box)
-	if check(t, err); len(row.Threads) != 1 || !row.Threads[0].Running || row.Threads[0].Run != "r1" {
+	want := []rows.BoxThread{{ID: id, Status: rows.ThreadRunning, Run: "r1"}}
+	if check(t, err); !slices.Equal(row.Threads, want) {
 		t.Errorf("got %+v", row)
 	}
 	if stale, err := h.Rows.Stale(ctx); err != nil || slices.Contains(stale, id) {
 		t.Errorf("got %v, %v", stale, err)
 	}
-	h.Pass(t, 2*resolve.ClaimTimeout)
+	h.Pass(t, 2*rows.ClaimTimeout)
 	if stale, err := h.Rows.Stale(ctx); err != nil || !slices.Contains(stale, id) {
 		t.Errorf("got %v, %v", stale, err)
 	}
@@ -353,7 +356,7 @@ func noticed(t *testing.T, h Host) {
 		t.Errorf("got %+v", last.Notices)
 	}
 	all, err := h.Rows.Notices(ctx)
-	if check(t, err); !slices.Contains(all, resolve.Notice{Thread: second, Row: last.Row.ID, From: box}) {
+	if check(t, err); !slices.Contains(all, rows.Notice{Thread: second, Row: last.Row.ID, From: box}) {
 		t.Errorf("got %+v", all)
 	}
 }

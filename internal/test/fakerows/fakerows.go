@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/lease"
-	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/resolve"
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // Store is the rows. It is safe for concurrent use.
@@ -25,18 +25,18 @@ type Store struct {
 	next    int
 	boxes   map[string]*box
 	threads map[string]*row
-	notices []resolve.Notice
+	notices []rows.Notice
 }
 
 // box is the row of a box.
 type box struct {
-	resolve.Row
+	rows.Box
 	until, condemned, doubted time.Time
 	held                      time.Time // the start of the newest hold
 	maker                     string
 	used                      bool
-	holds                     []lease.Hold // in the order of their start
-	last                      []string     // threads, when it died
+	holds                     []rows.Hold // in the order of their start
+	last                      []string    // threads, when it died
 }
 
 // row is the row of a thread.
@@ -72,14 +72,14 @@ func (s *Store) Delete(id string) {
 	delete(s.threads, id)
 }
 
-// Box returns the row of a thread's box; the zero Row for none.
-func (s *Store) Box(thread string) resolve.Row {
+// Box returns the row of a thread's box; the zero one for none.
+func (s *Store) Box(thread string) rows.Box {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.of(thread); b != nil {
-		return b.Row
+		return b.Box
 	}
-	return resolve.Row{}
+	return rows.Box{}
 }
 
 // of returns the box of a thread; nil for none.
@@ -115,10 +115,10 @@ func (r Rows) tx(f func() error) error {
 
 // bury declares a box dead, which ends its holds.
 func (s *Store) bury(b *box) {
-	if b.Status != resolve.Dead {
+	if b.Status != rows.BoxDead {
 		b.last = s.on(b.ID)
 	}
-	b.Status, b.holds, b.doubted = resolve.Dead, nil, time.Time{}
+	b.Status, b.holds, b.doubted = rows.BoxDead, nil, time.Time{}
 }
 
 // on returns the threads whose rows name a box.
@@ -132,7 +132,7 @@ func (s *Store) on(box string) (ids []string) {
 }
 
 func (s *Store) expire(b *box) {
-	if b.Status == resolve.Pending && b.until.Before(time.Now()) {
+	if b.Status == rows.BoxPending && b.until.Before(time.Now()) {
 		s.bury(b)
 	}
 }
@@ -149,36 +149,36 @@ func (r Rows) Claimed(_ context.Context, thread string) (run string, since time.
 }
 
 // Obtain is resolve.Rows'.
-func (r Rows) Obtain(_ context.Context, o resolve.Order) (turn resolve.Turn, err error) {
+func (r Rows) Obtain(_ context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
 	err = r.tx(func() error {
-		turn = resolve.Turn{}
+		turn = rows.BoxTurn{}
 		t := r.threads[o.Thread]
 		if t == nil {
 			return fmt.Errorf("thread %s: no such row", o.Thread)
 		}
-		fresh := t.status == "running" && t.run != "" && time.Since(t.claimed) < resolve.ClaimTimeout
+		fresh := t.status == "running" && t.run != "" && time.Since(t.claimed) < rows.ClaimTimeout
 		if o.Claim && fresh && t.run != o.Hold.RunID && !slices.Contains(o.Known, t.run) {
-			return &resolve.ClaimedError{Thread: o.Thread, Run: t.run}
+			return &rows.ClaimedError{Thread: o.Thread, Run: t.run}
 		}
 		b := r.boxes[t.box]
 		if b != nil {
 			r.expire(b)
 		}
 		switch {
-		case b == nil || b.Status == resolve.Dead:
+		case b == nil || b.Status == rows.BoxDead:
 			b = r.replace(o.Thread, b, o)
 			turn.Make = true
-		case b.Status == resolve.Pending && strings.HasPrefix(b.maker, o.Hold.Holder+"#"):
-			b.maker, b.Ref, b.until = o.Maker, "", time.Now().Add(resolve.Patience)
+		case b.Status == rows.BoxPending && strings.HasPrefix(b.maker, o.Hold.Holder+"#"):
+			b.maker, b.Ref, b.until = o.Maker, "", time.Now().Add(rows.MakeTimeout)
 			turn.Make, turn.Taken = true, true
 		}
-		turn.Row = b.Row
+		turn.Row = b.Box
 		for _, n := range r.notices {
 			if n.Row == b.ID {
 				turn.Notices = append(turn.Notices, n)
 			}
 		}
-		slices.SortFunc(turn.Notices, func(a, b resolve.Notice) int { return strings.Compare(a.Thread, b.Thread) })
+		slices.SortFunc(turn.Notices, func(a, b rows.Notice) int { return strings.Compare(a.Thread, b.Thread) })
 		if o.Claim {
 			t.status, t.run, t.claimed, t.version = "running", o.Hold.RunID, time.Now(), time.Now()
 		}
@@ -189,14 +189,14 @@ func (r Rows) Obtain(_ context.Context, o resolve.Order) (turn resolve.Turn, err
 }
 
 // replace makes the row of a box, in place of a dead one or of none.
-func (s *Store) replace(thread string, dead *box, o resolve.Order) *box {
+func (s *Store) replace(thread string, dead *box, o rows.BoxOrder) *box {
 	s.next++
 	b := &box{
-		Row: resolve.Row{
+		Box: rows.Box{
 			ID: fmt.Sprintf("s%d", s.next), House: "h", Environment: o.Environment, Provider: s.provider,
-			Ephemeral: o.Ephemeral, Status: resolve.Pending,
+			Ephemeral: o.Ephemeral, Status: rows.BoxPending,
 		},
-		until: time.Now().Add(resolve.Patience), maker: o.Maker,
+		until: time.Now().Add(rows.MakeTimeout), maker: o.Maker,
 	}
 	s.boxes[b.ID] = b
 	if dead == nil {
@@ -204,7 +204,7 @@ func (s *Store) replace(thread string, dead *box, o resolve.Order) *box {
 		return b
 	}
 	late := map[string]string{}
-	s.notices = slices.DeleteFunc(s.notices, func(n resolve.Notice) bool {
+	s.notices = slices.DeleteFunc(s.notices, func(n rows.Notice) bool {
 		if n.Row == dead.ID {
 			late[n.Thread] = n.From
 		}
@@ -216,13 +216,13 @@ func (s *Store) replace(thread string, dead *box, o resolve.Order) *box {
 		if from == "" {
 			from = dead.ID
 		}
-		s.notices = append(s.notices, resolve.Notice{Thread: id, Row: b.ID, From: from})
+		s.notices = append(s.notices, rows.Notice{Thread: id, Row: b.ID, From: from})
 	}
 	return b
 }
 
 // hold puts a hold, or renews it. No two of them begin at the same time: virtual time stands still.
-func (b *box) hold(h lease.Hold) {
+func (b *box) hold(h rows.Hold) {
 	b.drop(h.Holder)
 	if h.At = time.Now(); !h.At.After(b.held) {
 		h.At = b.held.Add(time.Nanosecond)
@@ -232,13 +232,13 @@ func (b *box) hold(h lease.Hold) {
 }
 
 func (b *box) drop(holder string) {
-	b.holds = slices.DeleteFunc(b.holds, func(h lease.Hold) bool { return h.Holder == holder })
+	b.holds = slices.DeleteFunc(b.holds, func(h rows.Hold) bool { return h.Holder == holder })
 }
 
 // Noted is resolve.Rows'.
 func (r Rows) Noted(_ context.Context, row string, threads []string) error {
 	return r.tx(func() error {
-		r.notices = slices.DeleteFunc(r.notices, func(n resolve.Notice) bool {
+		r.notices = slices.DeleteFunc(r.notices, func(n rows.Notice) bool {
 			return n.Row == row && slices.Contains(threads, n.Thread)
 		})
 		return nil
@@ -246,7 +246,7 @@ func (r Rows) Noted(_ context.Context, row string, threads []string) error {
 }
 
 // Notices is reconcile.Rows'.
-func (r Rows) Notices(context.Context) (all []resolve.Notice, err error) {
+func (r Rows) Notices(context.Context) (all []rows.Notice, err error) {
 	err = r.tx(func() error { all = slices.Clone(r.notices); return nil })
 	return all, err
 }
@@ -255,10 +255,10 @@ func (r Rows) Notices(context.Context) (all []resolve.Notice, err error) {
 func (r Rows) Renew(_ context.Context, row, maker, ref string) error {
 	return r.tx(func() error {
 		b := r.boxes[row]
-		if b == nil || b.maker != maker || b.Status != resolve.Pending {
+		if b == nil || b.maker != maker || b.Status != rows.BoxPending {
 			return lease.ErrReleased
 		}
-		if b.until = time.Now().Add(resolve.Patience); ref != "" {
+		if b.until = time.Now().Add(rows.MakeTimeout); ref != "" {
 			b.Ref = ref
 		}
 		return nil
@@ -269,23 +269,23 @@ func (r Rows) Renew(_ context.Context, row, maker, ref string) error {
 func (r Rows) Ready(_ context.Context, row, maker, ref string) error {
 	return r.tx(func() error {
 		b := r.boxes[row]
-		if b == nil || b.maker != maker || b.Status == resolve.Dead || b.Status == resolve.Live && b.Ref != ref {
+		if b == nil || b.maker != maker || b.Status == rows.BoxDead || b.Status == rows.BoxLive && b.Ref != ref {
 			return lease.ErrReleased
 		}
-		b.Status, b.Ref, b.used = resolve.Live, ref, true
+		b.Status, b.Ref, b.used = rows.BoxLive, ref, true
 		return nil
 	})
 }
 
 // GiveUp is resolve.Rows'.
-func (r Rows) GiveUp(_ context.Context, row, maker string) (now resolve.Row, mine bool, err error) {
+func (r Rows) GiveUp(_ context.Context, row, maker string) (now rows.Box, mine bool, err error) {
 	err = r.tx(func() error {
-		now, mine = resolve.Row{}, false
+		now, mine = rows.Box{}, false
 		if b := r.boxes[row]; b != nil {
-			if mine = b.maker == maker; mine && b.Status == resolve.Pending {
+			if mine = b.maker == maker; mine && b.Status == rows.BoxPending {
 				r.bury(b)
 			}
-			now = b.Row
+			now = b.Box
 		}
 		return nil
 	})
@@ -302,32 +302,40 @@ func (r Rows) Ended(_ context.Context, thread, run, status string) error {
 	})
 }
 
+// shown returns the status as the database has it.
+func (t *row) shown() string {
+	if t.closed {
+		return rows.ThreadClosed
+	}
+	return t.status
+}
+
 func (t *row) settle(status string) {
 	t.status, t.run, t.claimed, t.version = status, "", time.Time{}, time.Now()
 }
 
 // Row is reap.Rows'.
-func (r Rows) Row(_ context.Context, id string) (now reap.Row, is bool, err error) {
+func (r Rows) Row(_ context.Context, id string) (now rows.BoxState, is bool, err error) {
 	err = r.tx(func() error {
-		now, is = reap.Row{ID: id}, false
+		now, is = rows.BoxState{ID: id}, false
 		b := r.boxes[id]
 		if b == nil {
 			return nil
 		}
-		is, now.Ref, now.Used, now.Dead, now.Condemned = true, b.Ref, b.used, b.Status == resolve.Dead, b.condemned
+		is, now.Ref, now.Used, now.Dead, now.Condemned = true, b.Ref, b.used, b.Status == rows.BoxDead, b.condemned
 		on := r.on(id)
 		for _, t := range slices.Concat(on, b.last) {
 			if on := slices.Contains(on, t); on {
 				row := r.threads[t]
-				now.Threads = append(now.Threads, reap.RowThread{
-					ID: t, Closed: row.closed, Running: row.status == "running", Run: row.run,
+				now.Threads = append(now.Threads, rows.BoxThread{
+					ID: t, Status: row.shown(), Run: row.run,
 				})
 			} else {
-				now.Threads = append(now.Threads, reap.RowThread{ID: t})
+				now.Threads = append(now.Threads, rows.BoxThread{ID: t})
 			}
 		}
-		slices.SortFunc(now.Threads, func(a, b reap.RowThread) int { return strings.Compare(a.ID, b.ID) })
-		now.Threads = slices.CompactFunc(now.Threads, func(a, b reap.RowThread) bool { return a.ID == b.ID })
+		slices.SortFunc(now.Threads, func(a, b rows.BoxThread) int { return strings.Compare(a.ID, b.ID) })
+		now.Threads = slices.CompactFunc(now.Threads, func(a, b rows.BoxThread) bool { return a.ID == b.ID })
 		return nil
 	})
 	return now, is, err
@@ -348,20 +356,20 @@ func (r Rows) BoxAt(_ context.Context, provider, ref string) (id string, err err
 }
 
 // Release is reap.Rows'.
-func (r Rows) Release(_ context.Context, id string, seen []lease.Hold, judged []string) (bool, error) {
+func (r Rows) Release(_ context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
 	return r.die(id, seen, judged, time.Time{})
 }
 
 // Condemn is reap.Rows'.
-func (r Rows) Condemn(_ context.Context, id string, seen []lease.Hold, judged []string) (bool, error) {
+func (r Rows) Condemn(_ context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
 	return r.die(id, seen, judged, time.Now())
 }
 
 // die declares a box dead if its holds are those that were seen, and no thread runs in it that was not judged.
-func (r Rows) die(id string, seen []lease.Hold, judged []string, condemned time.Time) (done bool, err error) {
+func (r Rows) die(id string, seen []rows.Hold, judged []string, condemned time.Time) (done bool, err error) {
 	err = r.tx(func() error {
 		b := r.boxes[id]
-		if b == nil || b.Status == resolve.Dead {
+		if b == nil || b.Status == rows.BoxDead {
 			done = true
 			return nil
 		}
@@ -382,7 +390,8 @@ func (r Rows) Gone(_ context.Context, id string) error {
 	return r.tx(func() error {
 		if b := r.boxes[id]; b != nil {
 			r.bury(b)
-			b.Destroyed = true
+			now := time.Now()
+			b.DestroyedAt = &now
 		}
 		return nil
 	})
@@ -391,7 +400,7 @@ func (r Rows) Gone(_ context.Context, id string) error {
 // Doubt is reap.Rows'.
 func (r Rows) Doubt(_ context.Context, id, _ string) error {
 	return r.tx(func() error {
-		if b := r.boxes[id]; b != nil && b.Status == resolve.Live && b.doubted.IsZero() {
+		if b := r.boxes[id]; b != nil && b.Status == rows.BoxLive && b.doubted.IsZero() {
 			b.doubted = time.Now()
 		}
 		return nil
@@ -399,8 +408,8 @@ func (r Rows) Doubt(_ context.Context, id, _ string) error {
 }
 
 // Doubted is reconcile.Rows'.
-func (r Rows) Doubted(context.Context) ([]resolve.Row, error) {
-	return r.rows(func(b *box) bool { return !b.doubted.IsZero() && b.Status == resolve.Live })
+func (r Rows) Doubted(context.Context) ([]rows.Box, error) {
+	return r.rows(func(b *box) bool { return !b.doubted.IsZero() && b.Status == rows.BoxLive })
 }
 
 // Trust is reconcile.Rows'.
@@ -418,25 +427,25 @@ func (r Rows) Expire(context.Context) error {
 	return r.tx(func() error {
 		for _, b := range r.boxes {
 			r.expire(b)
-			b.holds = slices.DeleteFunc(b.holds, func(h lease.Hold) bool { return h.Expired(time.Now()) })
+			b.holds = slices.DeleteFunc(b.holds, func(h rows.Hold) bool { return h.Expired(time.Now()) })
 		}
 		return nil
 	})
 }
 
 // Boxes is reconcile.Rows'.
-func (r Rows) Boxes(_ context.Context, named []string) ([]resolve.Row, error) {
+func (r Rows) Boxes(_ context.Context, named []string) ([]rows.Box, error) {
 	return r.rows(func(b *box) bool {
-		return b.Status != resolve.Dead || !b.Destroyed || slices.Contains(named, b.ID)
+		return b.Status != rows.BoxDead || b.DestroyedAt == nil || slices.Contains(named, b.ID)
 	})
 }
 
-func (r Rows) rows(which func(*box) bool) (all []resolve.Row, err error) {
+func (r Rows) rows(which func(*box) bool) (all []rows.Box, err error) {
 	err = r.tx(func() error {
 		all = nil
 		for _, id := range slices.Sorted(maps.Keys(r.boxes)) {
 			if b := r.boxes[id]; which(b) {
-				all = append(all, b.Row)
+				all = append(all, b.Box)
 			}
 		}
 		return nil
@@ -445,10 +454,10 @@ func (r Rows) rows(which func(*box) bool) (all []resolve.Row, err error) {
 }
 
 // Running is reconcile.Rows'.
-func (r Rows) Running(_ context.Context, thread string) (now resolve.Running, is bool, err error) {
+func (r Rows) Running(_ context.Context, thread string) (now rows.Running, is bool, err error) {
 	err = r.tx(func() error {
 		if t := r.threads[thread]; t != nil && t.status == "running" {
-			now, is = resolve.Running{Run: t.run, Version: t.version}, true
+			now, is = rows.Running{Run: t.run, Version: t.version}, true
 			if t.run != "" {
 				now.Since = time.Since(t.claimed)
 			}
@@ -459,7 +468,7 @@ func (r Rows) Running(_ context.Context, thread string) (now resolve.Running, is
 }
 
 // Follow is reconcile.Rows'.
-func (r Rows) Follow(_ context.Context, thread string, seen resolve.Running, status string) error {
+func (r Rows) Follow(_ context.Context, thread string, seen rows.Running, status string) error {
 	return r.tx(func() error {
 		if t := r.threads[thread]; t != nil && t.status == "running" && t.version.Equal(seen.Version) {
 			t.settle(status)
@@ -482,7 +491,7 @@ func (r Rows) Abandon(_ context.Context, thread, run string) error {
 func (r Rows) Unhold(_ context.Context, thread string, runs []string) error {
 	return r.tx(func() error {
 		for _, b := range r.boxes {
-			b.holds = slices.DeleteFunc(b.holds, func(h lease.Hold) bool {
+			b.holds = slices.DeleteFunc(b.holds, func(h rows.Hold) bool {
 				return h.TTL == 0 && h.ThreadID == thread && slices.Contains(runs, h.RunID)
 			})
 		}
@@ -511,14 +520,14 @@ func (r Rows) Stale(context.Context) (ids []string, err error) {
 	err = r.tx(func() error {
 		stale := map[string]bool{}
 		for id, t := range r.threads {
-			if t.run != "" && time.Since(t.claimed) > resolve.ClaimTimeout {
+			if t.run != "" && time.Since(t.claimed) > rows.ClaimTimeout {
 				stale[id] = true
 			}
 		}
 		for _, b := range r.boxes {
 			for _, h := range b.holds {
 				t := r.threads[h.ThreadID]
-				if t != nil && t.status != "running" && h.TTL == 0 && time.Since(h.At) > resolve.ClaimTimeout {
+				if t != nil && t.status != "running" && h.TTL == 0 && time.Since(h.At) > rows.ClaimTimeout {
 					stale[h.ThreadID] = true
 				}
 			}
@@ -541,7 +550,7 @@ type boxLease struct {
 func (l boxLease) state() (*box, lease.State) {
 	s := lease.State{Now: time.Now(), Released: true}
 	b := l.rows.boxes[l.id]
-	if b != nil && b.Status != resolve.Dead {
+	if b != nil && b.Status != rows.BoxDead {
 		s.Released, s.Holds = false, slices.Clone(b.holds)
 	}
 	return b, s
@@ -554,7 +563,7 @@ func (l boxLease) Read(context.Context) (s lease.State, err error) {
 }
 
 // Hold is lease.Lease's.
-func (l boxLease) Hold(_ context.Context, h lease.Hold) error {
+func (l boxLease) Hold(_ context.Context, h rows.Hold) error {
 	return l.rows.tx(func() error {
 		b, s := l.state()
 		if s.Released {
@@ -566,13 +575,13 @@ func (l boxLease) Hold(_ context.Context, h lease.Hold) error {
 }
 
 // Try is lease.Lease's.
-func (l boxLease) Try(_ context.Context, h lease.Hold) (got bool, err error) {
+func (l boxLease) Try(_ context.Context, h rows.Hold) (got bool, err error) {
 	err = l.rows.tx(func() error {
 		b, s := l.state()
 		if s.Released {
 			return lease.ErrReleased
 		}
-		other, held := s.Held(func(lease.Hold) bool { return false })
+		other, held := s.Held(func(rows.Hold) bool { return false })
 		if got = !held || other.Holder == h.Holder; got {
 			b.hold(h)
 		}

@@ -27,7 +27,7 @@ func Sessions(t testing.TB, testdata string) map[string][]byte {
 		dir := filepath.Dir(p)
 		all[filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir)] = b
 	}
-	for _, d := range session.Dialects() {
+	for _, d := range session.Harnesses() {
 		found := false
 		for name := range all {
 			found = found || strings.HasPrefix(name, d.Prefix)
@@ -42,7 +42,7 @@ func Sessions(t testing.TB, testdata string) map[string][]byte {
 // Dialect returns the dialect of a recording with this name.
 func Dialect(t testing.TB, name string) session.Dialect {
 	t.Helper()
-	for _, d := range session.Dialects() {
+	for _, d := range session.Harnesses() {
 		if strings.HasPrefix(name, d.Prefix) {
 			return d
 		}

@@ -309,6 +309,7 @@ func TestPageRoutes(t *testing.T) {
 var errorForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?:[rR]efuse|say)\(\s*(?:w,\s*)?http\.Status(\w+),\s*"([a-z_]+)"`),
 	regexp.MustCompile(`http\.Status(\w+), code: "([a-z_]+)"`),
+	regexp.MustCompile(`\{\s*rows\.Err\w+, http\.Status(\w+), "([a-z_]+)"`),
 	regexp.MustCompile(`p\.status, p\.code = http\.Status(\w+), "([a-z_]+)"`),
 }
 

@@ -1,4 +1,4 @@
-package runner
+package stdio
 
 import (
 	"errors"
@@ -17,18 +17,18 @@ const inputFile = "input"
 // mostPipe is the capacity that the FIFO gets where the kernel allows it, in bytes: an unprivileged user's most.
 const mostPipe = 1 << 20
 
-// input is a process's open FIFO to a live run's agent. The keeper and the worker have it open for reading and writing:
+// Input is a process's open FIFO to a live run's agent. The keeper and the worker have it open for reading and writing:
 // the agent sees the end of its input when both have closed it or are dead.
 //
 // A line that fits is written into the empty pipe by one system call, so a KILL does not tear it.
-type input struct {
+type Input struct {
 	path     string
 	fd       int // -1: closed
 	capacity int
 }
 
-// openInput opens the FIFO in the run's folder, and makes it where it is missing.
-func openInput(folder string) (*input, error) {
+// OpenInput opens the FIFO in the run's folder, and makes it where it is missing.
+func OpenInput(folder string) (*Input, error) {
 	path := filepath.Join(folder, inputFile)
 	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make %s: %w", path, err)
@@ -42,30 +42,32 @@ func openInput(folder string) (*input, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the capacity of %s: %w", path, err), unix.Close(fd))
 	}
-	return &input{path, fd, capacity}, nil
+	return &Input{path, fd, capacity}, nil
 }
 
-// keptInput is the keeper's end. Its close may be called at any time, from any goroutine.
-type keptInput struct {
+// KeptInput is the keeper's end. Its Close may be called at any time, from any goroutine.
+type KeptInput struct {
 	mu sync.Mutex
-	in *input
+	in *Input
 }
 
-func (k *keptInput) open(folder string) (err error) {
+// Open opens the FIFO in the run's folder.
+func (k *KeptInput) Open(folder string) (err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.in, err = openInput(folder)
+	k.in, err = OpenInput(folder)
 	return err
 }
 
-func (k *keptInput) close() {
+// Close closes the keeper's end; it may be called twice.
+func (k *KeptInput) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_ = k.in.close() // nothing is left in it that the agent is to read
+	_ = k.in.Close() // nothing is left in it that the agent is to read
 }
 
-// stdin opens the end for the agent.
-func (i *input) stdin() (*os.File, error) {
+// Stdin opens the end for the agent.
+func (i *Input) Stdin() (*os.File, error) {
 	fd, err := unix.Open(i.path, unix.O_RDONLY|unix.O_CLOEXEC, 0) // it does not block: this process can write
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", i.path, err)
@@ -73,8 +75,8 @@ func (i *input) stdin() (*os.File, error) {
 	return os.NewFile(uintptr(fd), i.path), nil
 }
 
-// empty discards what no agent has read.
-func (i *input) empty() error {
+// Empty discards what no agent has read.
+func (i *Input) Empty() error {
 	b := make([]byte, 64<<10)
 	for {
 		n, err := unix.Read(i.fd, b)
@@ -90,8 +92,8 @@ func (i *input) empty() error {
 	}
 }
 
-// filled reports whether the agent has bytes to read.
-func (i *input) filled() (bool, error) {
+// Filled reports whether the agent has bytes to read.
+func (i *Input) Filled() (bool, error) {
 	n, err := unix.IoctlGetInt(i.fd, unix.TIOCINQ)
 	if err != nil {
 		return false, fmt.Errorf("look into %s: %w", i.path, err)
@@ -99,11 +101,11 @@ func (i *input) filled() (bool, error) {
 	return n > 0, nil
 }
 
-// fits reports whether a line can be written at once.
-func (i *input) fits(line []byte) bool { return len(line) <= i.capacity }
+// Fits reports whether a line can be written at once.
+func (i *Input) Fits(line []byte) bool { return len(line) <= i.capacity }
 
-// write writes as much of b as the pipe takes now.
-func (i *input) write(b []byte) (n int, err error) {
+// Write writes as much of b as the pipe takes now.
+func (i *Input) Write(b []byte) (n int, err error) {
 	for {
 		n, err = unix.Write(i.fd, b)
 		switch {
@@ -118,8 +120,8 @@ func (i *input) write(b []byte) (n int, err error) {
 	}
 }
 
-// close closes this process's end; it may be called twice.
-func (i *input) close() error {
+// Close closes this process's end; it may be called twice.
+func (i *Input) Close() error {
 	if i == nil || i.fd < 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package runner
+package stdio
 
 import (
 	"context"
@@ -18,21 +18,22 @@ const (
 	trimPoll  = 100 * time.Millisecond
 )
 
-// trimmer keeps the agent's outputs within their bounds while they are written.
-type trimmer struct {
-	outputs []*output
+// Trimmer keeps the agent's outputs within their bounds while they are written.
+type Trimmer struct {
+	outputs []*Output
 	events  *os.File // inotify events of all outputs; nil: the kernel has no watch
 }
 
-func newTrimmer(outputs ...*output) *trimmer {
-	t := &trimmer{outputs: outputs}
+// NewTrimmer returns a Trimmer of the outputs. Close it.
+func NewTrimmer(outputs ...*Output) *Trimmer {
+	t := &Trimmer{outputs: outputs}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return t
 	}
 	events := os.NewFile(uintptr(fd), "inotify")
 	for _, o := range outputs {
-		if _, err := unix.InotifyAddWatch(fd, o.path, unix.IN_MODIFY); err != nil {
+		if _, err := unix.InotifyAddWatch(fd, o.Path, unix.IN_MODIFY); err != nil {
 			_ = events.Close() // it would miss an output
 			return t
 		}
@@ -41,16 +42,16 @@ func newTrimmer(outputs ...*output) *trimmer {
 	return t
 }
 
-// close ends the watch. The kernel takes some 15 ms for that: call it after the run's end is delivered.
-func (t *trimmer) close() {
+// Close ends the watch. The kernel takes some 15 ms for that: call it after the run's end is delivered.
+func (t *Trimmer) Close() {
 	if t != nil && t.events != nil {
 		_ = t.events.Close() // read only
 	}
 }
 
-// run trims the outputs until ctx is done. It sleeps while nothing is printed. An agent that prints at full speed can
+// Run trims the outputs until ctx is done. It sleeps while nothing is printed. An agent that prints at full speed can
 // exceed the bound between two looks.
-func (t *trimmer) run(ctx context.Context) error {
+func (t *Trimmer) Run(ctx context.Context) error {
 	if t.events != nil {
 		stop := context.AfterFunc(ctx, func() { _ = t.events.SetReadDeadline(time.Now()) }) // ends a read
 		defer stop()
@@ -78,7 +79,7 @@ func (t *trimmer) run(ctx context.Context) error {
 }
 
 // wait returns when an output has grown since the last call, or ctx is done.
-func (t *trimmer) wait(ctx context.Context) {
+func (t *Trimmer) wait(ctx context.Context) {
 	if t.events != nil {
 		if _, err := t.events.Read(make([]byte, 4096)); err == nil {
 			return
@@ -88,8 +89,8 @@ func (t *trimmer) wait(ctx context.Context) {
 }
 
 // shorten frees the blocks of all but the end of the file, and returns the file's size. Offsets stay valid for readers.
-func (o *output) shorten() (size int64, err error) {
-	st, err := o.file.Stat()
+func (o *Output) shorten() (size int64, err error) {
+	st, err := o.File.Stat()
 	if err != nil {
 		return 0, err
 	}
@@ -101,19 +102,19 @@ func (o *output) shorten() (size int64, err error) {
 		return size, nil
 	}
 	end := size - maxOutput/4
-	if o.keep != nil {
-		end = min(end, o.keep.Load())
+	if o.Keep != nil {
+		end = min(end, o.Keep.Load())
 	}
 	if end &^= holeUnit - 1; end <= o.base {
 		return size, nil
 	}
 	o.base = end
-	err = unix.Fallocate(int(o.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, o.base)
+	err = unix.Fallocate(int(o.File.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, o.base)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		if o.base = 0; o.keep != nil && o.keep.Load() < size {
+		if o.base = 0; o.Keep != nil && o.Keep.Load() < size {
 			return size, nil
 		}
-		err = o.file.Truncate(0) // this file system frees blocks in no other way
+		err = o.File.Truncate(0) // this file system frees blocks in no other way
 	}
 	return size, err
 }

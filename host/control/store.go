@@ -1,0 +1,142 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"arbe.0sk.ar/runner/host/control/seal"
+	"arbe.0sk.ar/runner/host/index"
+	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/internal/pause"
+)
+
+// Times of a Store.
+const (
+	reopenEvery = 5 * time.Second  // between two attempts to open a database that is away
+	startWait   = 10 * time.Second // for the log and the database to tell whether they belong together, at the start
+)
+
+// Store is the rows of a server: rows.Store, and member.Rows. Its database may be away when the server starts, or be of
+// another log: threads and runs do not need it. The fields are set before it is used.
+type Store struct {
+	URL    string
+	Keys   seal.File // that seal secrets; without a path no secret is put
+	Logger *slog.Logger
+	// Log returns the id of the server's log. It fails while that can't be read. Try alone does not need it.
+	Log func(ctx context.Context) (string, error)
+	// NoLocal refuses the tasks of members that would get a box on the host's own machine.
+	NoLocal bool
+
+	db    atomic.Pointer[DB] // nil until it is open and of the server's log
+	mu    sync.Mutex         // guards the fields below, and is held while the database is opened
+	conns *DB                // the open database, of any log; nil before
+	tried time.Time
+	why   error // of the last attempt; nil before any
+	ended bool
+}
+
+var _ rows.Store = (*Store)(nil)
+
+// Try opens the database, whatever its log is: an error that does not pass ends the server.
+func (st *Store) Try(ctx context.Context) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.connect(ctx)
+}
+
+// Start has the database bound to the server's log, or found bound so, before members are served. One that is away
+// holds the server up no second time.
+func (st *Store) Start(ctx context.Context) {
+	if st.conns == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	_, _ = st.Open(limited) // it logs its error, and later calls try again
+}
+
+// connect opens the database where it is not open. The caller holds mu.
+func (st *Store) connect(ctx context.Context) (err error) {
+	if st.conns == nil {
+		st.conns, err = Open(ctx, st.URL, Config{})
+	}
+	return err
+}
+
+// bind opens the database, and binds it to the server's log or finds it bound so. The caller holds mu.
+func (st *Store) bind(ctx context.Context) (*DB, error) {
+	if err := st.connect(ctx); err != nil {
+		return nil, err
+	}
+	id, err := st.Log(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the log that it is of is not known: %w", rows.ErrAway, err)
+	}
+	if err := st.conns.Bind(ctx, id); err != nil {
+		return nil, err
+	}
+	return st.conns.Of(id), nil
+}
+
+// Open returns the database. It opens it where it is not open, once in a while.
+func (st *Store) Open(ctx context.Context) (*DB, error) {
+	if db := st.db.Load(); db != nil {
+		return db, nil
+	}
+	if !st.mu.TryLock() {
+		return nil, fmt.Errorf("%w: it is being opened", rows.ErrAway)
+	}
+	defer st.mu.Unlock()
+	switch db := st.db.Load(); {
+	case db != nil:
+		return db, nil
+	case st.ended:
+		return nil, rows.ErrAway
+	case errors.Is(st.why, rows.ErrOtherLog) && time.Since(st.tried) < reopenEvery:
+		return nil, st.why
+	case !st.tried.IsZero() && time.Since(st.tried) < reopenEvery:
+		return nil, rows.ErrAway
+	}
+	st.tried = time.Now()
+	db, err := st.bind(ctx)
+	if err != nil {
+		if st.why == nil || st.why.Error() != err.Error() {
+			st.Logger.Warn("database not opened: members of houses have to wait", "error", err)
+		}
+		st.why = err
+		return nil, err
+	}
+	st.Logger.Info("database open")
+	st.db.Store(db)
+	return db, nil
+}
+
+// Close closes the database, and waits for the calls that use it.
+func (st *Store) Close() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.ended = true
+	if st.conns != nil {
+		st.conns.Close()
+	}
+}
+
+// Project makes the rows follow the server's log until ctx is done. all is the index of its threads; knows reports
+// whether the log of a thread has a signal of a run.
+func (st *Store) Project(
+	ctx context.Context, all *index.Index, knows func(ctx context.Context, thread, run string) (bool, error),
+) error {
+	db, err := st.Open(ctx)
+	for ; err != nil; db, err = st.Open(ctx) {
+		if !pause.For(ctx, reopenEvery) {
+			return nil
+		}
+	}
+	p := Projector{DB: db, Index: all, Logger: st.Logger, Knows: knows}
+	return p.Run(ctx)
+}

@@ -1,0 +1,43 @@
+package rows
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Recipe is what a caller chooses of an environment.
+type Recipe struct {
+	Name     string
+	Runtime  string          // the provider of its boxes; "" for daytona
+	Config   json.RawMessage // base image, repository, setup script, limits: a JSON object; nil for an empty one
+	Bindings []Binding
+}
+
+// Binding names a secret of the house that an environment injects.
+type Binding struct {
+	Name     string `json:"name"`
+	Required bool   `json:"required"` // a launch without it fails
+}
+
+// Environment is the row of an environment, a recipe for boxes.
+type Environment struct {
+	ID         string
+	House      string
+	Recipe     // without its Config in a list
+	CreatedAt  time.Time
+	ArchivedAt *time.Time // nil: it is in use
+}
+
+// EnvironmentChange is a change of an environment, all of it or nothing. What is nil stays.
+type EnvironmentChange struct {
+	Recipe   func(*Recipe) error // replaces the recipe by what it makes of it; it may be called several times
+	Archived *bool               // takes it out of use, or into use again
+}
+
+// Secret is a secret of a house without its value.
+type Secret struct {
+	ID        string
+	House     string
+	Name      string // of the environment variable
+	CreatedAt time.Time
+}

@@ -1,0 +1,50 @@
+package rows
+
+import "time"
+
+// House is a tenant. It owns everything but agents.
+type House struct {
+	ID                 string
+	Name               string
+	DefaultEnvironment string // of threads without one; "" for no default
+	CreatedAt          time.Time
+}
+
+// HouseCounts is how much a house has.
+type HouseCounts struct {
+	Members      int // that are in use
+	Environments int // archived ones included
+	Secrets      int
+	Sandboxes    int // those that may have a machine
+}
+
+// Kinds of agents.
+const (
+	KindHuman = "human"
+	KindBot   = "bot"
+)
+
+// Agent is an actor, of no house.
+type Agent struct {
+	ID         string // of a human: that of its login
+	Kind       string
+	Runtime    string // of a bot: its harness
+	Name       string
+	CreatedAt  time.Time
+	ArchivedAt *time.Time // nil: it is in use
+}
+
+// Roles of members. Owners write members and secrets; bots are members only.
+const (
+	RoleOwner  = "owner"
+	RoleMember = "member"
+)
+
+// Member is an agent's membership of a house.
+type Member struct {
+	House      string
+	Agent      string
+	Role       string
+	JoinedAt   time.Time
+	ArchivedAt *time.Time // nil: a member; else it has left, and is still named by threads that it drives
+}

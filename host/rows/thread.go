@@ -1,0 +1,84 @@
+package rows
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Statuses of threads: of chats the first two, of driven ones the others, as the log has them.
+const (
+	ThreadOpen      = "open"
+	ThreadClosed    = "closed"
+	ThreadIdle      = "idle"
+	ThreadRunning   = "running"
+	ThreadCompleted = "completed"
+	ThreadFailed    = "failed"
+	ThreadCancelled = "cancelled"
+)
+
+// Thread is the row of a thread.
+type Thread struct {
+	ID          string
+	House       string
+	Name        string
+	Tags        []string
+	Pinned      bool
+	Parent      string // thread; "" for none
+	Environment string // its own; "" for the house's default
+	Sandbox     string
+	Agent       string          // the bot that drives it; "" for a chat
+	Config      json.RawMessage // nil in a list
+	Status      string
+	ClaimedRun  string // the run that has it, until the log knows that
+	Waits       bool   // its task is not launched yet
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+// NewThread is what a caller chooses of a new thread.
+type NewThread struct {
+	ID          string // "" for a new one
+	House       string
+	Name        string
+	Tags        []string
+	Pinned      bool
+	Parent      string // thread of the house
+	Environment string
+	Sandbox     string          // of the house, to share; "" for one of its own, once it needs one
+	Agent       string          // a bot of the house, which drives it; "" for a chat
+	Config      json.RawMessage // a JSON object; nil for an empty one
+}
+
+// ThreadChange is a change of a thread. What is nil stays.
+type ThreadChange struct {
+	Name   *string
+	Tags   *[]string
+	Pinned *bool
+	Closed *bool // of chats only
+
+	// Beside Tags: those to add, and those to remove. The order of those that stay is kept.
+	AddTags, RemoveTags []string
+
+	Environment *string // of the house; "" for none of its own
+}
+
+// Query names threads of a list.
+type Query struct {
+	IDs      []string // these only; nil for all
+	House    string   // "" for all of the agent's
+	Statuses []string // any of these, as thread.Summary has them; none for all. A chat is idle
+	Tags     []string // all of these
+	Pinned   bool     // these only
+	Parent   string   // children of this thread only
+	Limit    int      // of the page, at most 200; 0 for 50
+	After    Mark     // the last thread of the page before
+}
+
+// Mark is a place in the list of threads: right even once its thread is deleted.
+type Mark struct {
+	CreatedAt time.Time
+	ID        string // "" for the start of the list
+}
+
+// Mark returns the place of a thread.
+func (t Thread) Mark() Mark { return Mark{t.CreatedAt, t.ID} }

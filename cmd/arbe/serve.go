@@ -125,8 +125,8 @@ func natsFlags() []cli.Flag {
 // tenth of its time collecting garbage.
 const gcPercent = 300
 
-// serve runs a server until the context is done.
-func (p *program) serve(c *cli.Context) (err error) {
+// checkServe returns why flags of serve can't be as they are.
+func checkServe(c *cli.Context) error {
 	switch engine := c.String("engine"); {
 	case c.Args().Present():
 		return cmdline.Usage("serve takes no arguments")
@@ -155,6 +155,14 @@ func (p *program) serve(c *cli.Context) (err error) {
 				return cmdline.Unread("--"+flag, err)
 			}
 		}
+	}
+	return nil
+}
+
+// serve runs a server until the context is done.
+func (p *program) serve(c *cli.Context) (err error) {
+	if err := checkServe(c); err != nil {
+		return err
 	}
 	d, err := data(c)
 	if err != nil {

@@ -65,8 +65,9 @@ PG   = $(CACHE)/postgres-18.4/.installed
 demo-house: build $(CACHE)/pi-0.78.0/.installed $(PG) ## a house on a Postgres of its own, and a run of its bot; STAY=1
 	@go run -trimpath ./internal/test/demohouse $(if $(STAY),-stay) $(BIN)
 
-# make test leaves out the tests whose names begin with TestFull or TestLarge, and make test-full runs them alone. Both
-# go through internal/test/report, which counts skips.
+# make test leaves out the race detector, and the tests whose names begin with TestFull or TestLarge. make test-full has
+# these, and all others under the race detector. Both go through internal/test/report, which counts skips and prints what
+# took longest.
 #
 # TestFull: the cells of a matrix for which make test has no time, long load.
 FULL    = ^TestFull
@@ -82,23 +83,22 @@ PLAIN   = env CGO_ENABLED=0 $(GOTEST)
 RACED   = env GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 3
 # By exec: a signal for make's shell would not reach a command of the shell.
 REPORT  = exec env ARBE_BIN=$(abspath $(BIN)) go run -trimpath ./internal/test/report
-# The packages that have tests of a name, and those of them that do not drive the built programs.
-WITH    = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | tr '\n' ' '
-OTHERS  = grep -rlE --include='*_test.go' '^func (TestX)' . | xargs -n 1 dirname | sort -u | \
-	grep -vxF "$$(printf '%s\n' $(DRIVERS))" | tr '\n' ' '
+# The packages that have tests whose names match a pattern, below some folders.
+HAVING  = $$(grep -rlP --include='*_test.go' '^func $(2)' $(1) | xargs -n 1 dirname | sort -u | tr '\n' ' ')
+SHORT   = Test(?!Full|Large|Main\()
+OTHERS  = $$(go list ./... | grep -vFx "$$(go list $(DRIVERS:%=%/...))" | tr '\n' ' ')
 
 .PHONY: test
-test: build agents ## all packages with the race detector, the fault table, each real agent
-	@raced=$$(go list ./... | grep -vFx "$$(go list $(DRIVERS))" | tr '\n' ' '); \
-	$(REPORT) "$(RACED) -skip \"$(FULL)|$(LARGE)\" -parallel 8 $$raced" \
-		'$(PLAIN) -skip $(FULL) -parallel 4 ./internal/test/e2e' \
-		'$(PLAIN) -skip $(FULL) -parallel 16 ./internal/test/faults ./internal/test/scripts'
+test: build agents ## all packages, the scripts, a sample of the fault table, a run of each agent: 4 minutes
+	@driving="$(call HAVING,$(DRIVERS),$(SHORT))"; others="$(OTHERS)"; \
+	$(REPORT) "$(PLAIN) -skip $(FULL) -parallel 16 $$driving" \
+		"$(PLAIN) -skip '$(FULL)|$(LARGE)' -parallel 8 $$others"
 
 .PHONY: test-full
-test-full: build runners agents browser shells cross ## what make test leaves out
-	@raced=$$($(subst TestX,TestFull,$(OTHERS))); large=$$($(subst TestX,TestLarge,$(WITH))); \
-	$(REPORT) '$(PLAIN) -run $(FULL) -parallel 4 $(DRIVERS)' \
-		"$(RACED) -run $(FULL) -parallel 4 $$raced" \
+test-full: build runners agents browser shells cross ## the same under the race detector, and all matrices
+	@driving="$(call HAVING,$(DRIVERS),TestFull)"; large="$(call HAVING,.,TestLarge)"; others="$(OTHERS)"; \
+	$(REPORT) "$(PLAIN) -run $(FULL) -parallel 4 $$driving" \
+		"$(RACED) -skip $(LARGE) -parallel 4 $$others" \
 		"$(PLAIN) -run $(LARGE) $$large"
 
 # Where apt-get is missing or refuses, the tests of completion are skipped, and CI fails on that.
@@ -147,10 +147,10 @@ newcomer: ## seconds from a clone to the demo's verdict, without any cache
 
 .PHONY: bench
 bench: agents browser ## the figures in docs/PERFORMANCE.md
-	go test -run '^$$' -bench 'Start|Latency|Delegate' -benchtime 500x ./internal/test/e2e
-	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory|Live' -benchtime 3x ./internal/test/e2e
-	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e
-	ARBE_RESUME_MB=91 ARBE_UPLOAD_SECONDS=60 go test -count=1 -v -run Traffic ./internal/test/e2e | grep traffic_test
+	go test -run '^$$' -bench 'Start|Latency|Delegate' -benchtime 500x ./internal/test/e2e/figures
+	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory|Live' -benchtime 3x ./internal/test/e2e/figures
+	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e/figures
+	ARBE_RESUME_MB=91 ARBE_UPLOAD_SECONDS=60 go test -count=1 -v -run Traffic ./internal/test/e2e/figures | grep traffic_test
 	go test -run '^$$' -bench . -benchmem ./mirror ./hydrate
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/server
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/server
@@ -179,7 +179,7 @@ FAULTS_REPORT ?= $(abspath $(BIN))/FAULTS.md
 
 .PHONY: faults
 faults: build ## each fault at each moment, and the table of them in bin/FAULTS.md
-	ARBE_BIN=$(abspath $(BIN)) ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -parallel 8 -run 'TestFaults|TestServer|TestSecrets' ./internal/test/faults | grep -vE '^=== |--- PASS: TestFaults/'
+	ARBE_BIN=$(abspath $(BIN)) ARBE_FAULTS=$(FAULTS_REPORT) ARBE_SERVER_KILLS=100 go test -count=1 -v -parallel 8 -run 'TestFullFaults|TestServer|TestSecrets' ./internal/test/faults | grep -vE '^=== |--- PASS: TestFullFaults/'
 	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'Test(Cluster|Doubt|Partition|DeleteTwice)' \
 		-timeout 30m ./host/log/jetstream | grep -vE '^=== |level='
 	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
@@ -187,7 +187,7 @@ faults: build ## each fault at each moment, and the table of them in bin/FAULTS.
 
 .PHONY: soak
 soak: build ## N (500) random runs against random faults; SEED plays one again
-	ARBE_BIN=$(abspath $(BIN)) ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestSoak ./internal/test/faults | grep -vE '^=== |--- PASS: TestSoak/'
+	ARBE_BIN=$(abspath $(BIN)) ARBE_SOAK=$(N) ARBE_SOAK_SEED=$(SEED) go test -count=1 -timeout 60m -v -run TestFullSoak ./internal/test/faults | grep -vE '^=== |--- PASS: TestFullSoak/'
 
 # Each error leaves a store that has failed in memory, so a process tries 50.
 .PHONY: diskerrors
@@ -207,7 +207,7 @@ chaos: ## N (500) random schedules of the host's side, in virtual time; SEED is 
 .PHONY: live-chaos
 live-chaos: build agents ## N (500) random schedules of live runs of the real agents; SEED is the first one (1); HARNESS
 	ARBE_BIN=$(abspath $(BIN)) ARBE_LIVE_CHAOS=$(N) ARBE_LIVE_CHAOS_SEED=$(SEED) ARBE_LIVE_CHAOS_HARNESS=$(HARNESS) go test -count=1 -timeout 0 -v -parallel 4 \
-		-run TestFullLiveChaos ./internal/test/e2e | grep -vE '^=== |--- PASS: TestFullLiveChaos/'
+		-run TestFullLiveChaos ./internal/test/e2e/live | grep -vE '^=== |--- PASS: TestFullLiveChaos/'
 
 MINUTES ?= 30
 

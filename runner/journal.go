@@ -195,21 +195,31 @@ type talkState struct {
 
 // readTalk reads the file in the run's folder; the zero value where there is none.
 func readTalk(folder string) (h talkState, err error) {
-	b, err := os.ReadFile(filepath.Join(folder, talkFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return h, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &h)
+	if err = readJSON(filepath.Join(folder, talkFile), &h); errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
 	return h, err
 }
 
 // writeTalk writes the file that readTalk reads. It does not sync: after a crash of the machine there is no agent.
 func writeTalk(folder string, h talkState) error {
-	b, err := json.Marshal(h)
+	return writeJSON(filepath.Join(folder, talkFile), h)
+}
+
+// readJSON reads a file of the run's folder.
+func readJSON(path string, to any) error {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	return runfolder.Replace(filepath.Join(folder, talkFile), b)
+	return json.Unmarshal(b, to)
+}
+
+// writeJSON replaces a file of the run's folder, without a sync.
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return runfolder.Replace(path, b)
 }

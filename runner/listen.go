@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/pause"
-	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -22,27 +20,16 @@ func (c *conversation) listen(ctx context.Context) error {
 	if !c.awaitThread(ctx) {
 		return nil
 	}
-	logged, began := false, false
-	for wait := c.run.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
-		err := c.readFirst(ctx, &began)
-		if err == nil {
-			take := func(e thread.Entry) error { return c.take(e, &began) }
-			err = c.run.Client.Only(thread.TypeChat, signals).Follow(ctx, c.shared.offset(), take, nil)
+	began := false
+	follow := func() error {
+		if err := c.readFirst(ctx, &began); err != nil {
+			return err
 		}
-		switch {
-		case err == nil, errors.Is(err, thread.ErrStop):
-			return nil
-		case errors.Is(err, thread.ErrRewound):
-			c.run.Log.Warn("thread was restored to an earlier state; reading it from its start")
-			c.forgetThread()
-		case !logged:
-			c.run.Log.Warn("follow thread; chats and requests do not arrive, retrying", "error", err)
-			logged = true
-		}
-		if !pause.For(ctx, wait) {
-			return nil
-		}
+		take := func(e thread.Entry) error { return c.take(e, &began) }
+		return c.run.Client.Only(thread.TypeChat, signals).Follow(ctx, c.shared.offset(), take, nil)
 	}
+	c.run.keepFollowing(ctx, "chats and requests", follow, c.forgetThread)
+	return nil
 }
 
 // awaitThread waits for the run's first entries to be on the thread. After Timeout the agent gets the prompt of the
@@ -131,10 +118,7 @@ func (c *conversation) readThread(ctx context.Context) (threadRead, error) {
 }
 
 func (c *conversation) readState() (s threadRead, err error) {
-	b, err := os.ReadFile(filepath.Join(c.run.folder.Path, threadFile))
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
+	err = readJSON(filepath.Join(c.run.folder.Path, threadFile), &s)
 	if err == nil && (s.Pending == nil || s.Offset == "") {
 		err = fs.ErrNotExist
 	}
@@ -142,12 +126,8 @@ func (c *conversation) readState() (s threadRead, err error) {
 }
 
 func (c *conversation) saveState(s threadRead) {
-	b, err := json.Marshal(s)
-	if err == nil {
-		err = runfolder.Replace(filepath.Join(c.run.folder.Path, threadFile), b)
-	}
-	if err != nil { // the next worker reads the thread again
-		c.run.Log.Debug("save what was read of the thread", "error", err)
+	if err := writeJSON(filepath.Join(c.run.folder.Path, threadFile), s); err != nil {
+		c.run.Log.Debug("save what was read of the thread", "error", err) // the next worker reads the thread again
 	}
 }
 

@@ -32,10 +32,8 @@ func (r *run) obey(ctx context.Context) error {
 		}
 		return nil
 	}
-	logged := false
-	for wait := r.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
+	follow := func() (err error) {
 		var asked bool
-		var err error
 		if offset == "" { // of a run that the host, or an earlier worker, has begun
 			offset, asked, err = r.obeyBegun(ctx)
 			began = offset != "0"
@@ -43,18 +41,30 @@ func (r *run) obey(ctx context.Context) error {
 		if err == nil && !asked {
 			err = r.Client.Only(signals).Follow(ctx, offset, obey, nil)
 		}
+		return err
+	}
+	r.keepFollowing(ctx, "requests to cancel", follow, func() { offset, began = "0", false })
+	return nil
+}
+
+// keepFollowing calls follow until it has no error, it stopped, or ctx is done. what does not arrive meanwhile. A
+// thread that was restored to an earlier state is read from its start, after rewind.
+func (r *run) keepFollowing(ctx context.Context, what string, follow func() error, rewind func()) {
+	logged := false
+	for wait := r.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
+		err := follow()
 		switch {
-		case err == nil:
-			return nil
+		case err == nil, errors.Is(err, thread.ErrStop):
+			return
 		case errors.Is(err, thread.ErrRewound):
 			r.Log.Warn("thread was restored to an earlier state; reading it from its start")
-			offset, began = "0", false
+			rewind()
 		case !logged:
-			r.Log.Warn("follow thread; requests to cancel do not arrive, retrying", "error", err)
+			r.Log.Warn("follow thread; "+what+" do not arrive, retrying", "error", err)
 			logged = true
 		}
 		if !pause.For(ctx, wait) {
-			return nil
+			return
 		}
 	}
 }

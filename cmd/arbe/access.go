@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -13,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
@@ -22,11 +18,11 @@ import (
 )
 
 // client returns a client of one thread, whose tokens have this scope.
-func (p *program) client(c *cli.Context, threadID string, scope string) (*thread.Client, error) {
+func (c command) client(threadID, scope string) (*thread.Client, error) {
 	if !thread.ValidThread(threadID) {
 		return nil, badThread(threadID)
 	}
-	client, err := p.clientOf(c, thread.StreamName(threadID), scope)
+	client, err := c.clientOf(thread.StreamName(threadID), scope)
 	if err == nil {
 		client.Thread = threadID
 	}
@@ -37,13 +33,27 @@ func badThread(id string) error {
 	return cmdline.Usage("thread id %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", id)
 }
 
-// clientOf returns a client of no thread, whose tokens have this subject and scope.
-func (p *program) clientOf(c *cli.Context, subject, scope string) (*thread.Client, error) {
-	d, err := data(c)
+// reading returns a client of the thread that is the only argument, which reads.
+func (c command) reading(ctx context.Context) (*thread.Client, error) {
+	id, err := c.one(ctx)
 	if err != nil {
 		return nil, err
 	}
-	url, err := serverURL(d)
+	return c.client(id, token.ScopeRead)
+}
+
+// writing returns a client of the thread that is the first argument, which writes.
+func (c command) writing(ctx context.Context) (*thread.Client, error) {
+	id, err := c.toChange(ctx, c.arg(0))
+	if err != nil {
+		return nil, err
+	}
+	return c.client(id, token.ScopeWrite)
+}
+
+// clientOf returns a client of no thread, whose tokens have this subject and scope.
+func (c command) clientOf(subject, scope string) (*thread.Client, error) {
+	d, url, err := c.server()
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +61,8 @@ func (p *program) clientOf(c *cli.Context, subject, scope string) (*thread.Clien
 	if err != nil {
 		return nil, err
 	}
-	log := cmdline.Logger(p.stderr, false)
-	return &thread.Client{Base: thread.BaseURL(url), Token: tokens, Log: log, HTTP: p.http}, nil
+	log := cmdline.Logger(c.stderr, false)
+	return &thread.Client{Base: thread.BaseURL(url), Token: tokens, Log: log, HTTP: c.http}, nil
 }
 
 // tokensFor returns a source of tokens for a subject on the server at url: a stream, or the list of threads. The token
@@ -116,38 +126,18 @@ func givenToken() (name string, token func() (string, error)) {
 
 // unfitFor returns why a token, unverified, does not serve a subject; "" if it may. The server decides on one that
 // can't be parsed.
-func unfitFor(token, want string, now time.Time) string {
-	claims := claimsOf(token)
-	if claims.Sub == "" {
+func unfitFor(text, want string, now time.Time) string {
+	subject, until := token.Peek(text)
+	switch {
+	case subject == "":
 		return ""
-	}
-	if claims.Sub != want {
-		return fmt.Sprintf("is for %s, not for %s", subjectName(claims.Sub), subjectName(want))
-	}
-	if until := time.Unix(int64(claims.Exp), 0); claims.Exp > 0 && !now.Before(until) {
+	case subject != want:
+		return fmt.Sprintf("is for %s, not for %s", subjectName(subject), subjectName(want))
+	case !until.IsZero() && !now.Before(until):
 		return "expired at " + until.Local().Format(time.DateTime)
 	}
 	return ""
 }
-
-// claims are the members of a token, unverified; zero if the token can't be parsed.
-type claims struct {
-	Sub string
-	Exp float64
-}
-
-func claimsOf(token string) (c claims) {
-	_, rest, _ := strings.Cut(token, ".")
-	part, _, _ := strings.Cut(rest, ".")
-	b, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil || json.Unmarshal(b, &c) != nil {
-		return claims{}
-	}
-	return c
-}
-
-// subject returns the stream of a token, unverified; "" if the token can't be parsed.
-func subject(token string) string { return claimsOf(token).Sub }
 
 // subjectName returns a token's subject for people.
 func subjectName(subject string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,11 +58,21 @@ type agentRow struct {
 
 func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
 	var id string
-	switch kind := c.String("kind"); kind {
-	case rows.KindHuman:
-		id, err = p.createHuman(c, s)
-	case rows.KindBot:
-		id, err = p.createBot(c, s)
+	name, runtime := c.Args().First(), "pi"
+	if c.IsSet("runtime") {
+		runtime = c.String("runtime")
+	}
+	switch kind := c.String("kind"); {
+	case kind == rows.KindHuman && c.IsSet("runtime"):
+		return cmdline.Usage("--runtime is for bots")
+	case kind == rows.KindBot && c.IsSet("id"):
+		return cmdline.Usage("--id is for humans, whose login has it")
+	case kind == rows.KindHuman && !c.IsSet("id"):
+		id, err = createHuman(c.Context, s, name, uuid.NewString())
+	case kind == rows.KindHuman:
+		id, err = createHuman(c.Context, s, name, c.String("id"))
+	case kind == rows.KindBot:
+		id, err = createBot(c.Context, s, name, runtime)
 	default:
 		return cmdline.Usage("--kind %q: want human or bot", kind)
 	}
@@ -71,38 +82,26 @@ func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
 	return err
 }
 
-func (p *program) createHuman(c *cli.Context, s control.Scope) (id string, err error) {
-	if c.IsSet("runtime") {
-		return id, cmdline.Usage("--runtime is for bots")
+func createHuman(ctx context.Context, s control.Scope, name, typed string) (string, error) {
+	given, err := uuid.Parse(typed)
+	if err != nil {
+		return "", cmdline.Usage("--id %q: want a UUID", typed)
 	}
-	if id = uuid.NewString(); c.IsSet("id") {
-		given, err := uuid.Parse(c.String("id"))
-		if err != nil {
-			return id, cmdline.Usage("--id %q: want a UUID", c.String("id"))
-		}
-		id = given.String()
-	}
-	if _, err := s.Agent(c.Context, id); !errors.Is(err, rows.ErrAbsent) {
+	id := given.String()
+	if _, err := s.Agent(ctx, id); !errors.Is(err, rows.ErrAbsent) {
 		if err == nil {
 			err = rows.Refuse(rows.ErrTaken, "the agent "+id)
 		}
 		return id, err
 	}
-	return id, s.CreateHuman(c.Context, id, c.Args().First())
+	return id, s.CreateHuman(ctx, id, name)
 }
 
-func (p *program) createBot(c *cli.Context, s control.Scope) (string, error) {
-	if c.IsSet("id") {
-		return "", cmdline.Usage("--id is for humans, whose login has it")
-	}
-	runtime := "pi"
-	if c.IsSet("runtime") {
-		runtime = c.String("runtime")
-	}
+func createBot(ctx context.Context, s control.Scope, name, runtime string) (string, error) {
 	if _, err := catalog.Lookup(runtime); err != nil {
 		return "", cmdline.Usage("--runtime: %w", err)
 	}
-	a, err := s.CreateBot(c.Context, c.Args().First(), runtime)
+	a, err := s.CreateBot(ctx, name, runtime)
 	return a.ID, err
 }
 
@@ -119,13 +118,13 @@ func (p *program) listAgents(c *cli.Context, s control.Scope) error {
 		found = append(found, agentRow(a))
 	}
 	g := listing.Grid{Head: []string{"NAME", "KIND", "RUNTIME", "CREATED", "STATE", "ID"}}
-	return printGrid(p, c, g, found, func(a agentRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, found, func(a agentRow) []string {
 		return []string{a.Name, a.Kind, a.Runtime, day(a.CreatedAt), archived(a.ArchivedAt), a.ID}
 	})
 }
 
 func (p *program) archiveAgent(c *cli.Context, s control.Scope) error {
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}

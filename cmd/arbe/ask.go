@@ -21,12 +21,8 @@ func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, e
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("no data for %v", askIdle)) })
 	body := &answerBody{idle: idle, ctx: ctx, end: func() { idle.Stop(); cancel(nil) }}
-	req, err := http.NewRequestWithContext(
-		ctx,
-		method,
-		strings.TrimSuffix(thread.BaseURL(url), "/api/stream")+path,
-		nil,
-	)
+	at := strings.TrimSuffix(thread.BaseURL(url), "/api/stream") + path
+	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
 		body.end()
 		return nil, err

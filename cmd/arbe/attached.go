@@ -30,7 +30,7 @@ func (p *program) runAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (p *program) runAction(c *cli.Context) error {
 	})
 	defer shown.Stop()
 	var asking sync.WaitGroup
-	asking.Go(func() { p.endDead(ctx, h.reconciler(c), done, shown.Dead) })
+	asking.Go(func() { p.endDead(ctx, h.reconciler(), done, shown.Dead) })
 	defer func() {
 		leave()
 		asking.Wait()
@@ -92,7 +92,7 @@ func (p *program) runAction(c *cli.Context) error {
 				return errors.Join(reach(err), p.left(done))
 			}
 			p.advise(&fold, done)
-			return errors.Join(ended(&fold, done.Run), p.after(ctx, c, h, done))
+			return errors.Join(ended(&fold, done.Run), p.after(ctx, h, done))
 		case sig := <-signals:
 			if asked || sig != syscall.SIGINT {
 				leave()
@@ -132,12 +132,12 @@ func (p *program) endDead(ctx context.Context, r *reconcile.Reconciler, done lau
 
 // after does the work after the run and prints its results. A push that fails does not fail the run: its commits are
 // still in the box.
-func (p *program) after(ctx context.Context, c *cli.Context, h host, done launch.Launched) error {
+func (p *program) after(ctx context.Context, h host, done launch.Launched) error {
 	if done.Attached == "" {
 		return nil
 	}
 	copies, _ := h.folders.all(done.Sandbox) // the copy back reports an error
-	run, err := h.reconciler(c).After(ctx, done.Thread, done.Run, done.Attached)
+	run, err := h.reconciler().After(ctx, done.Thread, done.Run, done.Attached)
 	if err != nil {
 		return fmt.Errorf("after the run: %w", err)
 	}

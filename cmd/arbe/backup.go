@@ -36,9 +36,9 @@ The copy does not have the secret that signs tokens.`,
 
 func (p *program) backupAction(c *cli.Context) error {
 	if c.NArg() != 1 || c.Args().First() == "" {
-		return cmdline.Usage("want one file, or -; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want one file, or -")
 	}
-	d, err := data(c)
+	d, err := p.command(c).data()
 	if err != nil {
 		return err
 	}
@@ -166,9 +166,9 @@ With another secret the server refuses the tokens that were signed before.`,
 
 func (p *program) restoreAction(c *cli.Context) error {
 	if c.NArg() != 1 || c.Args().First() == "" {
-		return cmdline.Usage("want one file, or -; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want one file, or -")
 	}
-	d, err := data(c)
+	d, err := p.command(c).data()
 	if err != nil {
 		return err
 	}

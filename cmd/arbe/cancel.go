@@ -34,37 +34,36 @@ host has launched yet is ended, too: it never runs.`,
 }
 
 func (p *program) cancelAction(c *cli.Context) error {
-	id, err := p.oneToChange(c)
+	cmd, named, reason := p.command(c), c.String("run"), c.String("reason")
+	id, err := cmd.oneToChange(c.Context)
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, token.ScopeWrite)
+	client, err := cmd.client(id, token.ScopeWrite)
 	if err != nil {
 		return err
 	}
-	var fold thread.Fold
-	signals := client.Only("signal.")
-	page, unread := signals.Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	fold, next, unread := readSignals(c.Context, client)
 	if unread != nil && !thread.NoThread(unread) {
 		return reachThread(client, unread)
 	}
-	run, harness := c.String("run"), ""
+	run, harness := named, ""
 	for _, r := range fold.Runs() {
 		if r.Status == thread.StatusRunning && (run == "" || r.ID == run) {
 			run, harness = r.ID, r.Harness
 		}
 	}
-	if statusOf(&fold, run) == thread.StatusRunning {
-		err = p.askToEnd(c.Context, client, run, harness, c.String("author"), c.String("reason"))
-	} else if run, err = p.cancelTask(c, id, run); err == nil && run == "" {
-		err = noOpenRun(client, &fold, c.String("run"), unread)
+	if statusOf(fold, run) == thread.StatusRunning {
+		err = p.askToEnd(c.Context, client, run, harness, cmd.author, reason)
+	} else if run, err = cmd.cancelTask(c.Context, id, run, reason); err == nil && run == "" {
+		err = noOpenRun(client, fold, named, unread)
 	}
 	if err != nil || !c.Bool("wait") {
 		return err
 	}
-	err = signals.Follow(c.Context, cmp.Or(page.Next, "0"), func(e thread.Entry) error {
+	err = client.Only("signal.").Follow(c.Context, cmp.Or(next, "0"), func(e thread.Entry) error {
 		fold.Add(e)
-		if s := statusOf(&fold, run); s != "" && s != thread.StatusRunning {
+		if s := statusOf(fold, run); s != "" && s != thread.StatusRunning {
 			return thread.ErrStop
 		}
 		return nil
@@ -72,7 +71,7 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil || c.Context.Err() != nil {
 		return reach(err)
 	}
-	fmt.Fprintln(p.stdout, statusOf(&fold, run))
+	fmt.Fprintln(p.stdout, statusOf(fold, run))
 	return nil
 }
 
@@ -91,43 +90,44 @@ func noOpenRun(client *thread.Client, fold *thread.Fold, run string, unread erro
 
 // cancelTask ends a task that waits for a host to launch it, and returns its run; "" where none waits, or where that is
 // not the run that was named. A host that launches the task meanwhile ends it.
-func (p *program) cancelTask(c *cli.Context, id, named string) (run string, err error) {
-	h, err := p.host(c)
+func (c command) cancelTask(ctx context.Context, id, named, reason string) (run string, err error) {
+	h, err := c.host()
 	if err != nil {
 		return "", err
 	}
-	o, waits, err := h.queued(c.Context, id)
+	o, waits, err := h.queued(ctx, id)
 	if err != nil || !waits || named != "" && named != o.Run() {
 		return "", databaseExit(err)
 	}
-	ended, err := h.cancelTask(c, o, c.String("reason"))
+	ended, err := h.cancelTask(ctx, o, c.author, reason)
 	switch {
 	case err != nil:
 		return "", err
 	case ended:
-		fmt.Fprintf(p.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
+		fmt.Fprintf(c.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
 	default:
-		fmt.Fprintf(p.stderr, "asked run %s to end\n", o.Run())
+		fmt.Fprintf(c.stderr, "asked run %s to end\n", o.Run())
 	}
 	return o.Run(), nil
 }
 
 // askToEnd asks a run to end.
 func (p *program) askToEnd(ctx context.Context, client *thread.Client, run, harness, author, reason string) error {
-	_, err := client.Append(ctx, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
-		Payload: thread.Marshal(
-			thread.Cancel{
-				Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness},
-				Reason: reason,
-			},
-		),
-	}})
-	if err != nil {
+	if _, err := client.Append(ctx, []thread.Entry{endOf(run, harness, author, reason)}); err != nil {
 		return reach(err)
 	}
 	fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
 	return nil
+}
+
+// endOf returns an entry that asks a run to end.
+func endOf(run, harness, author, reason string) thread.Entry {
+	return thread.Entry{
+		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
+		Payload: thread.Marshal(thread.Cancel{
+			Signal: thread.Signal{Type: thread.TypeCancel, RunID: run, Harness: harness}, Reason: reason,
+		}),
+	}
 }
 
 // statusOf returns the status of the run with this id; "" if the thread has no such run.

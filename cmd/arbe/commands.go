@@ -35,7 +35,7 @@ type commander struct {
 func (p *program) commanding(
 	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving, starts *exec.Group,
 ) houses.Commands {
-	h, _ := p.beside(c, d, cfg, s)
+	h, _ := p.beside(limitsOf(c), d, cfg, s)
 	return &commander{host: h, cli: c, key: s.Secret, starts: starts, logger: cfg.Logger}
 }
 

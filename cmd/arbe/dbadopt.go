@@ -18,12 +18,12 @@ func (p *program) adopt(c *cli.Context) error {
 	if c.Args().Present() {
 		return cmdline.Usage("db adopt takes no arguments")
 	}
-	db, err := openDatabase(c)
+	db, err := openDatabase(c.Context, c.String("database"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
+	client, err := p.command(c).clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return err
 	}

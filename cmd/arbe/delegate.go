@@ -58,7 +58,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 	}
 	switch {
 	case c.NArg() < 2 || strings.TrimSpace(d.Prompt) == "":
-		return cmdline.Usage("want a thread id, and a TASK after --; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want a thread id, and a TASK after --")
 	case d.Sandbox != "" && (d.Environment != "" || d.Repo != ""):
 		return cmdline.Usage("--in excludes --environment and --repo: a box that is shared has its own")
 	case d.Branch != "" && d.Repo == "":
@@ -71,10 +71,11 @@ func (p *program) delegateAction(c *cli.Context) error {
 		return cmdline.Usage("%w", err)
 	}
 	var err error
-	if d.Parent, err = p.toChange(c, c.Args().First()); err != nil {
+	cmd := p.command(c)
+	if d.Parent, err = cmd.toChange(c.Context, cmd.arg(0)); err != nil {
 		return err
 	}
-	h, err := p.host(c)
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 // findNamed finds the environment and the bot that the flags name.
 func findNamed(c *cli.Context, s control.Scope, d *rows.Task) error {
 	if typed := c.String("agent"); typed != "" {
-		a, err := findAgent(c, s, typed)
+		a, err := findAgent(c.Context, s, typed)
 		if err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ func findNamed(c *cli.Context, s control.Scope, d *rows.Task) error {
 	if err != nil {
 		return rows.Present(err) // the task names the thread that is not there
 	}
-	e, err := findEnvironment(c, s, t.House, d.Environment)
+	e, err := findEnvironment(c.Context, s, t.House, d.Environment)
 	d.Environment = e.ID
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 
@@ -32,17 +33,16 @@ a delegated task that no host has launched yet ends first: it never runs.`,
 }
 
 func (p *program) deleteAction(c *cli.Context) error {
-	id, err := p.oneToChange(c)
+	cmd := p.command(c)
+	id, err := cmd.oneToChange(c.Context)
 	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id, token.ScopeRead)
+	client, err := cmd.client(id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
-	var fold thread.Fold
-	add := func(e thread.Entry) error { fold.Add(e); return nil }
-	_, unread := client.Only("signal.").Read(c.Context, "0", false, add)
+	fold, _, unread := readSignals(c.Context, client)
 	if unread != nil && !thread.NoThread(unread) {
 		return reachThread(client, unread)
 	}
@@ -53,15 +53,11 @@ func (p *program) deleteAction(c *cli.Context) error {
 		}
 	}
 	if len(fold.Runs()) == 0 {
-		if ended, err := p.withdrawToDelete(c, id); err != nil || !ended && unread != nil {
+		if ended, err := cmd.withdrawToDelete(c.Context, id); err != nil || !ended && unread != nil {
 			return cmp.Or(err, reachThread(client, unread))
 		}
 	}
-	d, err := data(c)
-	if err != nil {
-		return err
-	}
-	url, err := serverURL(d)
+	d, url, err := cmd.server()
 	if err != nil {
 		return err
 	}
@@ -83,16 +79,16 @@ func (p *program) deleteAction(c *cli.Context) error {
 
 // withdrawToDelete ends the task of a thread that waits for a host to launch it; false for no such task. One that a
 // host has is refused.
-func (p *program) withdrawToDelete(c *cli.Context, id string) (ended bool, err error) {
-	h, err := p.host(c)
+func (c command) withdrawToDelete(ctx context.Context, id string) (ended bool, err error) {
+	h, err := c.host()
 	if err != nil {
 		return false, err
 	}
-	task, waits, err := h.queued(c.Context, id)
+	task, waits, err := h.queued(ctx, id)
 	if err != nil || !waits {
 		return false, databaseExit(err)
 	}
-	if ended, err = h.cancelTask(c, task, "its thread is deleted"); err == nil && !ended {
+	if ended, err = h.cancelTask(ctx, task, c.author, "its thread is deleted"); err == nil && !ended {
 		err = &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
 			"a host launches the task of thread %s, and was asked to end it: delete the thread once it has ended", id)}
 	}

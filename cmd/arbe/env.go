@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -44,10 +45,10 @@ func (p *program) envCommand() *cli.Command {
 			houseCommand(cli.Command{
 				Name: "archive", ArgsUsage: "ENVIRONMENT",
 				Usage: "take an environment out of use: no new thread or box may have it",
-			}, p.archiveEnvironment),
+			}, environmentAction(control.Scope.ArchiveEnvironment)),
 			houseCommand(cli.Command{
 				Name: "rm", ArgsUsage: "ENVIRONMENT", Usage: "delete an environment that no thread or box has had",
-			}, p.removeEnvironment),
+			}, environmentAction(control.Scope.DeleteEnvironment)),
 		},
 	}
 }
@@ -119,7 +120,7 @@ func (p *program) listEnvironments(c *cli.Context, s control.Scope, h rows.House
 		found = append(found, environmentRowOf(e))
 	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "RUNTIME", "STATE", "SECRETS"}}
-	return printGrid(p, c, g, found, func(e environmentRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, found, func(e environmentRow) []string {
 		state := archived(e.ArchivedAt)
 		if e.ID == h.DefaultEnvironment {
 			state = "default"
@@ -129,7 +130,7 @@ func (p *program) listEnvironments(c *cli.Context, s control.Scope, h rows.House
 }
 
 func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	found, err := findEnvironment(c, s, h.ID, c.Args().First())
+	found, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -138,9 +139,9 @@ func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House)
 	}
 	e := environmentRowOf(found)
 	if c.Bool("json") {
-		return printGrid(p, c, listing.Grid{}, []environmentRow{e}, nil)
+		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []environmentRow{e}, nil)
 	}
-	return printGrid(p, c, listing.Grid{}, [][]string{
+	return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, [][]string{
 		{"name", e.Name},
 		{"id", e.ID},
 		{"house", h.Name},
@@ -158,7 +159,7 @@ func (p *program) defaultEnvironmentCommand() *cli.Command {
 		Name: "default", ArgsUsage: "ENVIRONMENT",
 		Usage: "make an environment that of the house's threads without one",
 	}, func(c *cli.Context, s control.Scope, h rows.House) error {
-		e, err := findEnvironment(c, s, h.ID, c.Args().First())
+		e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 		if err != nil {
 			return err
 		}
@@ -178,18 +179,15 @@ func (p *program) defaultEnvironmentCommand() *cli.Command {
 	return set
 }
 
-func (p *program) archiveEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	e, err := findEnvironment(c, s, h.ID, c.Args().First())
-	if err != nil {
-		return err
+// environmentAction returns the action of a command that changes one environment.
+func environmentAction(
+	act func(s control.Scope, ctx context.Context, id string) error,
+) func(*cli.Context, control.Scope, rows.House) error {
+	return func(c *cli.Context, s control.Scope, h rows.House) error {
+		e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
+		if err != nil {
+			return err
+		}
+		return act(s, c.Context, e.ID)
 	}
-	return s.ArchiveEnvironment(c.Context, e.ID)
-}
-
-func (p *program) removeEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	e, err := findEnvironment(c, s, h.ID, c.Args().First())
-	if err != nil {
-		return err
-	}
-	return s.DeleteEnvironment(c.Context, e.ID)
 }

@@ -33,11 +33,12 @@ a line on stderr, with its place and its key.`,
 
 // applyEnvironment makes or changes an environment of a house.
 func (p *program) applyEnvironment(c *cli.Context) error {
-	file, house := c.Args().First(), c.String("house")
+	cmd := p.command(c)
+	file := cmd.arg(0)
 	switch {
 	case c.NArg() != 1 || file == "":
 		return cmdline.Usage("want the FILE of the environment")
-	case house == "" && !c.Bool("check"):
+	case cmd.house == "" && !c.Bool("check"):
 		return cmdline.Usage("want the --house of the environment")
 	}
 	r, err := p.readRecipe(c.Context, file, recipe.Parse)
@@ -57,12 +58,12 @@ func (p *program) applyEnvironment(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := openDatabase(c)
+	db, err := openDatabase(c.Context, cmd.database)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	h, err := findHouse(c, db.Host(), house)
+	h, err := findHouse(c.Context, db.Host(), cmd.house)
 	if err != nil {
 		return databaseExit(err)
 	}

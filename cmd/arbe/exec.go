@@ -72,21 +72,22 @@ func (p *program) execAction(c *cli.Context) error {
 	cancel := c.String("cancel")
 	switch {
 	case c.NArg() < 1:
-		return cmdline.Usage("want a thread id; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want a thread id")
 	case cancel != "" && c.NArg() > 1:
 		return cmdline.Usage("--cancel takes no COMMAND")
 	case cancel != "" && !thread.ValidRun(cancel):
 		return cmdline.Usage("--cancel %q: want the id of a command", cancel)
 	case cancel == "" && c.NArg() < 2:
-		return cmdline.Usage("want a COMMAND after --; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want a COMMAND after --")
 	case cancel == "" && c.Duration("timeout") <= 0:
 		return cmdline.Usage("--timeout: want more than 0")
 	}
-	id, err := p.toChange(c, c.Args().First())
+	cmd := p.command(c)
+	id, err := cmd.toChange(c.Context, cmd.arg(0))
 	if err != nil {
 		return err
 	}
-	h, err := p.host(c)
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (h host) rowOfExec(c *cli.Context, id, environment string) (*launchRow, err
 	}
 	if err == nil && environment != "" {
 		var e rows.Environment
-		e, err = findEnvironment(c, db.Host(), r.thread.House, environment)
+		e, err = findEnvironment(c.Context, db.Host(), r.thread.House, environment)
 		r.asked.environment = e.ID
 	}
 	if err == nil {

@@ -46,7 +46,8 @@ runs no script and asks no server for anything.`,
 }
 
 func (p *program) exportAction(c *cli.Context) error {
-	id, err := p.one(c)
+	cmd := p.command(c)
+	id, err := cmd.one(c.Context)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func (p *program) exportAction(c *cli.Context) error {
 			return cmdline.Usage("--out %s exists; --force replaces it", out)
 		}
 	}
-	client, err := p.client(c, id, token.ScopeRead)
+	client, err := cmd.client(id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
@@ -160,13 +161,9 @@ on stderr has the SHA-256 of the export.`,
 
 func (p *program) importAction(c *cli.Context) error {
 	if c.NArg() < 1 || c.NArg() > 2 {
-		return cmdline.Usage("want a thread id, and a file at most; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want a thread id, and a file at most")
 	}
-	id, err := p.toChange(c, c.Args().First())
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeWrite)
+	client, err := p.command(c).writing(c.Context)
 	if err != nil {
 		return err
 	}

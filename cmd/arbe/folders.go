@@ -82,13 +82,16 @@ func (f folders) has(box sandbox.Ref) (n copied, ok bool, err error) {
 
 // all returns the notes of a box: of the folder in its working directory, and of those of its environment.
 func (f folders) all(box sandbox.Ref) (notes []copied, err error) {
-	plain := f.of(box, "")
-	dirs, err := filepath.Glob(plain + "-*")
-	if err != nil {
+	plain := filepath.Base(f.of(box, ""))
+	dirs, err := os.ReadDir(string(f)) // by name: the working directory's comes first
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	for _, dir := range append([]string{plain}, dirs...) {
-		n, ok, err := readNote(dir, box)
+	for _, dir := range dirs {
+		if dir.Name() != plain && !strings.HasPrefix(dir.Name(), plain+"-") {
+			continue
+		}
+		n, ok, err := readNote(filepath.Join(string(f), dir.Name()), box)
 		if err != nil {
 			return nil, err
 		}
@@ -126,10 +129,7 @@ func readNote(dir string, box sandbox.Ref) (n copied, ok bool, err error) {
 // sync copies back the folder of a run that has ended, as its launch asked. mine is false if another host has the
 // folder.
 func (f folders) sync(
-	ctx context.Context,
-	box sandbox.Sandbox,
-	_ string,
-	run thread.Run,
+	ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run,
 ) (result thread.Synced, mine bool) {
 	return f.pull(ctx, box, run.After.Sync.Delete)
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
@@ -30,7 +28,8 @@ type host struct {
 	folders   folders
 	database  func(context.Context) (*control.DB, error) // opens it; nil for none
 
-	resolve func(id string) (string, error) // of a command line: the whole id for a unique prefix of a UUID
+	resolve func(ctx context.Context, id string) (string, error) // the whole id for a unique prefix of a UUID
+	limits  limits                                               // of its reconciler
 }
 
 // provider is a provider of boxes, as launches and the reconciler use it.
@@ -41,30 +40,28 @@ type provider interface {
 	Check(o sandbox.Options) error
 }
 
-// host returns this host, with the data folder of the command line.
-func (p *program) host(c *cli.Context) (host, error) {
-	d, err := data(c)
-	if err != nil {
-		return host{}, err
+// host returns this host, with the data folder, the database and the limits of the command line.
+func (c command) host() (host, error) {
+	d, err := c.data()
+	if err == nil {
+		err = c.keysFit()
 	}
-	h := host{data: d, providers: providers(d), folders: foldersOf(d), database: p.opened(c)}
 	// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
-	h.client = func(id string) (*thread.Client, error) { return p.client(c, id, token.ScopeWrite) }
-	h.resolve = func(id string) (string, error) { return p.toChange(c, id) }
-	return h, nil
+	client := func(id string) (*thread.Client, error) { return c.client(id, token.ScopeWrite) }
+	return host{
+		data: d, client: client, providers: providers(d), folders: foldersOf(d), database: c.opened(),
+		resolve: c.toChange, limits: c.limits,
+	}, err
 }
 
 // minting returns clients whose tokens are signed here, even if the environment has a token.
 func (h host) minting(base string, key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
 	return func(id string) (*thread.Client, error) {
 		token := func() (string, error) {
-			return token.Sign(
-				key,
-				token.Grant{
-					Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
-					Until: time.Now().Add(10 * time.Minute),
-				},
-			)
+			return token.Sign(key, token.Grant{
+				Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite},
+				Until: time.Now().Add(10 * time.Minute),
+			})
 		}
 		return &thread.Client{Base: base, Thread: id, Token: token, Log: like.Log, HTTP: like.HTTP}, nil
 	}
@@ -82,12 +79,12 @@ func providers(d daemon.Data) map[string]reconcile.Provider {
 	return all
 }
 
-// reconciler returns a reconciler with the limits of reconcileFlags.
-func (h host) reconciler(c *cli.Context) *reconcile.Reconciler {
+// reconciler returns a reconciler of this host's boxes.
+func (h host) reconciler() *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
 		Client: h.client, Providers: h.providers, Host: h.work(),
-		OrphanAfter: c.Duration("orphan-after"), ReapAfter: c.Duration("reap-after"),
-		NotifyAfter: c.Duration("notify-after"), Harnesses: session.Harnesses(),
+		OrphanAfter: h.limits.orphanAfter, ReapAfter: h.limits.reapAfter, NotifyAfter: h.limits.notifyAfter,
+		Harnesses: session.Harnesses(),
 	}
 	if rows, is := h.rows(); is {
 		r.Rows = rows

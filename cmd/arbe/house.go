@@ -55,7 +55,7 @@ func (p *program) createHouse(c *cli.Context, s control.Scope) error {
 	if c.String("owner") == "" {
 		return cmdline.Usage("want the --owner of the house; arbe agent create --kind human NAME makes one")
 	}
-	owner, err := findAgent(c, s, c.String("owner"))
+	owner, err := findAgent(c.Context, s, c.String("owner"))
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (p *program) listHouses(c *cli.Context, s control.Scope) error {
 		found = append(found, houseRow(h))
 	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "DEFAULT ENVIRONMENT", "CREATED"}}
-	return printGrid(p, c, g, found, func(h houseRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, found, func(h houseRow) []string {
 		return []string{h.Name, h.ID, h.DefaultEnvironment, day(h.CreatedAt)}
 	})
 }
@@ -101,7 +101,7 @@ type houseSum struct {
 }
 
 func (p *program) showHouse(c *cli.Context, s control.Scope) error {
-	h, err := findHouse(c, s, c.Args().First())
+	h, err := findHouse(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		}
 	}
 	if c.Bool("json") {
-		return printGrid(p, c, listing.Grid{}, []houseSum{sum}, nil)
+		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []houseSum{sum}, nil)
 	}
 	var owners []string
 	for _, a := range agents {
@@ -143,7 +143,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		}
 		byDefault = e.Name
 	}
-	return printGrid(p, c, listing.Grid{}, [][]string{
+	return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, [][]string{
 		{"name", sum.Name},
 		{"id", sum.ID},
 		{"created", sum.CreatedAt.Local().Format(time.DateTime)},
@@ -157,7 +157,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 }
 
 func (p *program) renameHouse(c *cli.Context, s control.Scope) error {
-	h, err := findHouse(c, s, c.Args().First())
+	h, err := findHouse(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (p *program) renameHouse(c *cli.Context, s control.Scope) error {
 }
 
 func (p *program) removeHouse(c *cli.Context, s control.Scope) error {
-	h, err := findHouse(c, s, c.Args().First())
+	h, err := findHouse(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -48,11 +48,11 @@ func (p *program) houses(
 			cmdline.Usage("--login-keys, --login-issuer and --login-audience need each other, and --database")
 	default:
 		if provider, err = member.NewProvider(keys, issuer, audience, logger); err != nil {
-			return nil, nil, cmdline.Usage("%v", err)
+			return nil, nil, cmdline.Unread("", err)
 		}
 	}
 	if url == "" {
-		return nil, provider, nil
+		return nil, provider, p.command(c).keysFit()
 	}
 	r = &control.Store{URL: url, Logger: logger, NoLocal: !c.Bool("local-boxes")}
 	if r.Keys, err = serverKeys(c, logger); err != nil {

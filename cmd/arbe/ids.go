@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/cmd/internal/shortid"
@@ -23,57 +21,48 @@ const (
 )
 
 // one returns the command's only argument, a thread's id, for a command that only reads: any unique prefix serves.
-func (p *program) one(c *cli.Context) (string, error) {
-	id, err := oneArgument(c)
-	if err != nil {
-		return "", err
+func (c command) one(ctx context.Context) (string, error) {
+	if len(c.args) != 1 {
+		return "", cmdline.Usage("want one thread id")
 	}
-	return p.resolve(c, id, leastPrefix)
+	return c.resolve(ctx, c.args[0], leastPrefix)
 }
 
 // oneToChange is one for a command that changes the thread: a unique prefix of a UUID serves, any other id is exact.
-func (p *program) oneToChange(c *cli.Context) (string, error) {
-	id, err := oneArgument(c)
-	if err != nil {
-		return "", err
+func (c command) oneToChange(ctx context.Context) (string, error) {
+	if len(c.args) != 1 {
+		return "", cmdline.Usage("want one thread id")
 	}
-	return p.toChange(c, id)
+	return c.toChange(ctx, c.args[0])
 }
 
 // toChange returns the id that an argument of a command that changes the thread stands for.
-func (p *program) toChange(c *cli.Context, id string) (string, error) {
+func (c command) toChange(ctx context.Context, id string) (string, error) {
 	if !shortid.UUIDPrefix(id) {
 		return id, nil
 	}
-	return p.resolve(c, id, leastUUIDPrefix)
-}
-
-func oneArgument(c *cli.Context) (string, error) {
-	if c.NArg() != 1 {
-		return "", cmdline.Usage("want one thread id; see %s --help", c.Command.HelpName)
-	}
-	return c.Args().First(), nil
+	return c.resolve(ctx, id, leastUUIDPrefix)
 }
 
 // resolve returns the id of the one thread that begins with prefix. It returns prefix itself where that is the id of a
 // thread, where no thread begins with it, and where the list can't be read: the command finds out the rest. A whole
 // UUID costs no request.
-func (p *program) resolve(c *cli.Context, prefix string, least int) (string, error) {
+func (c command) resolve(ctx context.Context, prefix string, least int) (string, error) {
 	if !thread.ValidThread(prefix) {
 		return "", badThread(prefix)
 	}
 	if len(prefix) < least || shortid.UUIDPrefix(prefix) && len(prefix) == shortid.UUIDLength {
 		return prefix, nil
 	}
-	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
+	client, err := c.clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return prefix, nil
 	}
 	client.Thread, client.Log = prefix, nil // the command's own requests log what fails
-	if _, err := client.Summary(c.Context); !thread.NoThread(err) {
+	if _, err := client.Summary(ctx); !thread.NoThread(err) {
 		return prefix, nil
 	}
-	found, err := candidates(c.Context, thread.NewList(client), prefix)
+	found, err := candidates(ctx, thread.NewList(client), prefix)
 	switch {
 	case err != nil || len(found) == 0:
 		return prefix, nil

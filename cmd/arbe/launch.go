@@ -257,7 +257,7 @@ func (p *program) boxed(c *cli.Context, h host, task *launch.Task, row *launchRo
 // run; "" for none.
 func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
 	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return fail(err)
 	}
@@ -422,7 +422,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		return t, spec, cmdline.Usage("--push needs --repo and --branch")
 	}
 	if t.Thread != "" {
-		if t.Thread, err = h.resolve(t.Thread); err != nil {
+		if t.Thread, err = h.resolve(c.Context, t.Thread); err != nil {
 			return t, spec, err
 		}
 	}
@@ -439,7 +439,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, catalog.Agent, 
 		if !thread.ValidThread(parent) {
 			return t, spec, cmdline.Usage("--parent %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", parent)
 		}
-		if parent, err = h.resolve(parent); err != nil {
+		if parent, err = h.resolve(c.Context, parent); err != nil {
 			return t, spec, err
 		}
 		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}

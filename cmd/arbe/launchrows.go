@@ -22,17 +22,16 @@ import (
 // as its own context lasts.
 //
 // Where a proxy answers for the server, its log is not known, and nothing is compared.
-func (p *program) opened(c *cli.Context) func(context.Context) (*control.DB, error) {
-	url := c.String("database")
-	if url == "" {
+func (c command) opened() func(context.Context) (*control.DB, error) {
+	if c.database == "" {
 		return nil
 	}
 	return control.Once(func(ctx context.Context) (*control.DB, error) {
-		log, err := p.installation(ctx, c)
+		log, err := c.installation(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("which log the database has to be of is not known: %w", reach(err))
 		}
-		db, err := control.Open(ctx, url, control.Config{})
+		db, err := control.Open(ctx, c.database, control.Config{})
 		if err != nil {
 			return nil, err
 		}
@@ -41,16 +40,12 @@ func (p *program) opened(c *cli.Context) func(context.Context) (*control.DB, err
 }
 
 // installation returns the id of the thread server's log; "" where the server has none.
-func (p *program) installation(ctx context.Context, c *cli.Context) (string, error) {
-	d, err := data(c)
+func (c command) installation(ctx context.Context) (string, error) {
+	_, url, err := c.server()
 	if err != nil {
 		return "", err
 	}
-	url, err := serverURL(d)
-	if err != nil {
-		return "", err
-	}
-	h, err := (&thread.Client{Base: thread.BaseURL(url), HTTP: p.http}).Health(ctx)
+	h, err := (&thread.Client{Base: thread.BaseURL(url), HTTP: c.http}).Health(ctx)
 	return h.Installation, err
 }
 
@@ -119,14 +114,14 @@ func (h host) rowOf(c *cli.Context, t *launch.Task) (*launchRow, error) {
 func (r *launchRow) ask(c *cli.Context, id string) error {
 	s := r.db.Host()
 	if typed := c.String("house"); typed != "" {
-		h, err := findHouse(c, s, typed)
+		h, err := findHouse(c.Context, s, typed)
 		if err != nil {
 			return err
 		}
 		r.asked.house = h.ID
 	}
 	if typed := c.String("agent"); typed != "" {
-		a, err := findAgent(c, s, typed)
+		a, err := findAgent(c.Context, s, typed)
 		if err != nil {
 			return err
 		}
@@ -146,7 +141,7 @@ func (r *launchRow) ask(c *cli.Context, id string) error {
 	}
 	e, err := s.Environment(c.Context, typed) // also one of another house, which fits refuses
 	if house != "" && (r.asked.house != "" || errors.Is(err, rows.ErrAbsent)) {
-		e, err = findEnvironment(c, s, house, typed)
+		e, err = findEnvironment(c.Context, s, house, typed)
 	}
 	switch {
 	case err != nil:

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -69,33 +68,69 @@ Marks:
 }
 
 func (p *program) listAction(c *cli.Context) error {
-	filter, err := listFilter(c, time.Now())
+	q := listQuery{
+		command: p.command(c), most: -1,
+		tags: c.StringSlice("tag"), pinned: c.Bool("pinned"), parent: c.String("parent"),
+	}
+	watch := c.Bool("watch")
+	switch {
+	case len(q.args) > 0:
+		return cmdline.Usage("%s takes no arguments; arbe thread status ID is about one thread", c.Command.Name)
+	case c.Int("n") < 0:
+		return cmdline.Usage("-n: want at least 0")
+	case c.IsSet("n"):
+		q.most = c.Int("n")
+	}
+	if c.Bool("running") {
+		q.filter.Statuses = append(q.filter.Statuses, thread.StatusRunning)
+	}
+	if c.Bool("failed") {
+		q.filter.Statuses = append(q.filter.Statuses, thread.StatusFailed)
+	}
+	if name := c.String("harness"); name != "" {
+		q.filter.Harnesses = []string{name}
+	}
+	if given := c.String("since"); given != "" {
+		d, err := listing.ParseSince(given)
+		if err != nil {
+			return cmdline.Usage("--since %w", err)
+		}
+		q.filter.Since = time.Now().Add(-d)
+	}
+	byRows, err := q.ofHouses(watch)
 	if err != nil {
 		return err
 	}
-	byRows, err := ofHouses(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.clientOf(c, token.SubjectThreads, token.ScopeThreads)
+	client, err := q.clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return err
 	}
 	l := thread.NewList(client)
-	if c.Bool("watch") {
-		return p.reachList(l, p.watchList(c, client, filter))
+	if watch {
+		return reachList(l, q.watch(c.Context, client))
 	}
 	out := bufio.NewWriter(p.stdout)
 	if byRows {
-		err = p.listHouse(c, l, filter, out)
+		err = q.printHouse(c.Context, l, out)
 	} else {
-		err = p.printList(c, l.Pages(c.Context, filter), emptyList(filter), out)
+		err = q.print(l.Pages(c.Context, q.filter), emptyList(q.filter), out)
 	}
-	return errors.Join(p.reachList(l, err), out.Flush())
+	return errors.Join(reachList(l, err), out.Flush())
+}
+
+// listQuery selects threads for a list.
+type listQuery struct {
+	command
+	filter thread.Filter
+	most   int // 0 for all, -1 for as many as a terminal gets
+
+	tags   []string // of the rows of houses, as the next ones
+	pinned bool
+	parent string
 }
 
 // reachList is reach for the list of threads.
-func (p *program) reachList(l thread.List, err error) error {
+func reachList(l thread.List, err error) error {
 	if errors.Is(err, thread.ErrNoList) && thread.Foreign(err) {
 		err = fmt.Errorf("%s answers, but is no thread server, or an older one without a list of threads: "+
 			"check ARBE_STREAM_URL (%s)", l.Address(), foreignAnswer(err))
@@ -103,54 +138,11 @@ func (p *program) reachList(l thread.List, err error) error {
 	return reach(err)
 }
 
-// listFilter returns the filter of the command line.
-func listFilter(c *cli.Context, now time.Time) (f thread.Filter, err error) {
-	if c.Args().Present() {
-		return f, cmdline.Usage("%s takes no arguments; arbe thread status ID is about one thread", c.Command.Name)
-	}
-	if c.Int("n") < 0 {
-		return f, cmdline.Usage("-n: want at least 0")
-	}
-	if c.Bool("running") {
-		f.Statuses = append(f.Statuses, thread.StatusRunning)
-	}
-	if c.Bool("failed") {
-		f.Statuses = append(f.Statuses, thread.StatusFailed)
-	}
-	if name := c.String("harness"); name != "" {
-		f.Harnesses = []string{name}
-	}
-	if given := c.String("since"); given != "" {
-		d, err := parseSince(given)
-		if err != nil {
-			return f, err
-		}
-		f.Since = now.Add(-d)
-	}
-	return f, nil
-}
-
-// parseSince parses a duration as Go writes it, or a number of days, as 7d.
-func parseSince(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if days, is := strings.CutSuffix(text, "d"); is {
-		var n float64
-		n, err = strconv.ParseFloat(days, 64)
-		d = time.Duration(n * float64(24*time.Hour))
-	}
-	if err != nil || d <= 0 {
-		return 0, cmdline.Usage("--since %q: want a duration, as 90m, 12h or 7d", text)
-	}
-	return d, nil
-}
-
-// printList prints the pages of a list. empty is the message in place of an empty list.
-func (p *program) printList(
-	c *cli.Context, pages iter.Seq2[thread.ListPage, error], empty string, out io.Writer,
-) error {
-	table := newTable(p.stdout)
-	most := c.Int("n")
-	if !c.IsSet("n") && table.Width > 0 && !c.Bool("json") {
+// print prints the pages of a list. empty is the message in place of an empty list.
+func (q listQuery) print(pages iter.Seq2[thread.ListPage, error], empty string, out io.Writer) error {
+	table := newTable(q.stdout)
+	tabular, most := table.Width > 0 && !q.json, max(0, q.most)
+	if q.most < 0 && tabular {
 		most = terminalThreads
 	}
 	var rows []thread.Summary
@@ -167,9 +159,9 @@ func (p *program) printList(
 		if now = page.Now; now.IsZero() {
 			now = time.Now()
 		}
-		if table.Width > 0 && !c.Bool("json") {
+		if tabular {
 			rows = append(rows, page.Threads...)
-		} else if err := listing.WriteRows(out, page.Threads, now, c.Bool("json")); err != nil {
+		} else if err := listing.WriteRows(out, page.Threads, now, q.json); err != nil {
 			return err
 		}
 		if more || most > 0 && n == most && page.Cursor != "" {
@@ -177,7 +169,7 @@ func (p *program) printList(
 			break
 		}
 	}
-	if table.Width > 0 && !c.Bool("json") {
+	if tabular {
 		for _, line := range table.Lines(rows, now) {
 			fmt.Fprintln(out, line)
 		}
@@ -186,7 +178,7 @@ func (p *program) printList(
 		}
 	}
 	if n == 0 {
-		fmt.Fprintln(p.stderr, empty)
+		fmt.Fprintln(q.stderr, empty)
 	}
 	return nil
 }

@@ -5,60 +5,54 @@ import (
 	"io"
 	"iter"
 	"os"
-	"slices"
-	"time"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// ofHouses reports whether a command line is about the rows of houses. ARBE_HOUSE alone, which also labels boxes, is
-// not: it needs a database.
-func ofHouses(c *cli.Context) (bool, error) {
-	house := c.String("house")
-	selects := len(c.StringSlice("tag")) > 0 || c.Bool("pinned") || c.String("parent") != ""
+// ofHouses reports whether a query is about the rows of houses. ARBE_HOUSE alone, which also labels boxes, is not: it
+// needs a database.
+func (q listQuery) ofHouses(watch bool) (bool, error) {
+	selects := len(q.tags) > 0 || q.pinned || q.parent != ""
 	switch {
-	case c.String("database") == "":
-		if selects || house != "" && house != os.Getenv("ARBE_HOUSE") {
+	case q.database == "":
+		if selects || q.house != "" && q.house != os.Getenv("ARBE_HOUSE") {
 			return false, errNoDatabase()
 		}
 		return false, nil
-	case c.Bool("watch") && (selects || house != ""):
+	case watch && (selects || q.house != ""):
 		return false, cmdline.Usage("--watch is for all threads: want no --house, --tag, --pinned or --parent")
 	}
-	return selects || house != "", nil
+	return selects || q.house != "", nil
 }
 
-// listHouse prints the rows of threads with what the server has of them.
-func (p *program) listHouse(c *cli.Context, l thread.List, f thread.Filter, out io.Writer) error {
-	db, err := openDatabase(c)
+// printHouse prints the rows of threads with their summaries.
+func (q listQuery) printHouse(ctx context.Context, l thread.List, out io.Writer) error {
+	db, err := openDatabase(ctx, q.database)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	q := rows.Query{
-		Statuses: f.Statuses, Tags: c.StringSlice("tag"), Pinned: c.Bool("pinned"), Limit: thread.ListLimit,
-	}
-	if name := c.String("house"); name != "" {
-		h, err := findHouse(c, db.Host(), name)
+	wanted := rows.Query{Statuses: q.filter.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: thread.ListLimit}
+	if q.house != "" {
+		h, err := findHouse(ctx, db.Host(), q.house)
 		if err != nil {
 			return databaseExit(err)
 		}
-		q.House = h.ID
+		wanted.House = h.ID
 	}
-	if parent := c.String("parent"); parent != "" {
-		if q.Parent, err = p.resolve(c, parent, leastPrefix); err != nil {
+	if q.parent != "" {
+		if wanted.Parent, err = q.resolve(ctx, q.parent, leastPrefix); err != nil {
 			return err
 		}
 	}
-	pages := rowPages(c.Context, db.Host(), q, l, f)
-	return p.printList(c, pages, "no such threads: arbe ls lists all", out)
+	return q.print(rowPages(ctx, db.Host(), wanted, l, q.filter), "no such threads: arbe ls lists all", out)
 }
 
 // rowPages returns the pages of a query that a filter lets through, each thread with its summary.
@@ -79,7 +73,7 @@ func rowPages(
 			}
 			var page thread.ListPage
 			for _, v := range found {
-				if covered(v, f) {
+				if listing.Covers(f, v) {
 					page.Threads = append(page.Threads, v)
 				}
 			}
@@ -92,13 +86,6 @@ func rowPages(
 			}
 		}
 	}
-}
-
-// covered reports whether a filter covers a thread, whose status the query has selected.
-func covered(v thread.Summary, f thread.Filter) bool {
-	began, err := time.Parse(time.RFC3339, v.StartedAt)
-	return (len(f.Harnesses) == 0 || slices.Contains(f.Harnesses, v.Harness)) &&
-		(f.Since.IsZero() || err == nil && !began.Before(f.Since))
 }
 
 // requests is how many summaries are requested at the same time.

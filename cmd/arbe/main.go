@@ -93,9 +93,6 @@ func (p *program) versionCommand() *cli.Command {
 	}
 }
 
-// data returns the data folder: --data, $ARBE_DATA, or the user's own.
-func data(c *cli.Context) (daemon.Data, error) { return dataFolder(c.String("data")) }
-
 // dataFolder returns the data folder where --data is dir.
 func dataFolder(dir string) (daemon.Data, error) {
 	if dir != "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -32,10 +33,10 @@ func (p *program) memberCommand() *cli.Command {
 			houseCommand(cli.Command{
 				Name: "archive", ArgsUsage: "AGENT",
 				Usage: "end the membership of a bot that has driven threads of the house, and keep them",
-			}, p.archiveMember),
+			}, memberAction(control.Scope.ArchiveMember)),
 			houseCommand(cli.Command{
 				Name: "rm", ArgsUsage: "AGENT", Usage: "end a membership",
-			}, p.removeMember),
+			}, memberAction(control.Scope.RemoveMember)),
 		},
 	}
 }
@@ -63,7 +64,7 @@ func (p *program) addMember(c *cli.Context, s control.Scope, h rows.House) error
 	if err := checkRole(c.String("role")); err != nil {
 		return err
 	}
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (p *program) listMembers(c *cli.Context, s control.Scope, h rows.House) err
 		found = append(found, memberRow{m.Agent, a.Name, a.Kind, a.Runtime, m.Role, m.JoinedAt, m.ArchivedAt})
 	}
 	g := listing.Grid{Head: []string{"NAME", "ROLE", "KIND", "RUNTIME", "JOINED", "STATE", "ID"}}
-	return printGrid(p, c, g, found, func(m memberRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, found, func(m memberRow) []string {
 		return []string{m.Name, m.Role, m.Kind, m.Runtime, day(m.JoinedAt), archived(m.ArchivedAt), m.Agent}
 	})
 }
@@ -111,25 +112,22 @@ func (p *program) setRole(c *cli.Context, s control.Scope, h rows.House) error {
 	if err := checkRole(role); err != nil {
 		return err
 	}
-	a, err := findAgent(c, s, c.Args().First())
+	a, err := findAgent(c.Context, s, c.Args().First())
 	if err != nil {
 		return err
 	}
 	return s.SetRole(c.Context, h.ID, a.ID, role)
 }
 
-func (p *program) archiveMember(c *cli.Context, s control.Scope, h rows.House) error {
-	a, err := findAgent(c, s, c.Args().First())
-	if err != nil {
-		return err
+// memberAction returns the action of a command about one member.
+func memberAction(
+	act func(s control.Scope, ctx context.Context, house string, agent string) error,
+) func(*cli.Context, control.Scope, rows.House) error {
+	return func(c *cli.Context, s control.Scope, h rows.House) error {
+		a, err := findAgent(c.Context, s, c.Args().First())
+		if err != nil {
+			return err
+		}
+		return act(s, c.Context, h.ID, a.ID)
 	}
-	return s.ArchiveMember(c.Context, h.ID, a.ID)
-}
-
-func (p *program) removeMember(c *cli.Context, s control.Scope, h rows.House) error {
-	a, err := findAgent(c, s, c.Args().First())
-	if err != nil {
-		return err
-	}
-	return s.RemoveMember(c.Context, h.ID, a.ID)
 }

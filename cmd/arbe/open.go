@@ -49,14 +49,14 @@ no browser can be started, as over SSH, the link is printed; with a forwarded po
 }
 
 func (p *program) openAction(c *cli.Context) error {
-	id := ""
-	if c.NArg() > 0 {
+	cmd, id := p.command(c), ""
+	if len(cmd.args) > 0 {
 		var err error
-		if id, err = p.one(c); err != nil {
+		if id, err = cmd.one(c.Context); err != nil {
 			return err
 		}
 	}
-	site, err := p.site(c)
+	site, err := cmd.site(c.String("url"))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,8 @@ func (p *program) shareCommand() *cli.Command {
 }
 
 func (p *program) shareAction(c *cli.Context) error {
-	id, err := p.oneToChange(c)
+	cmd := p.command(c)
+	id, err := cmd.oneToChange(c.Context)
 	switch {
 	case err != nil:
 		return err
@@ -112,7 +113,7 @@ func (p *program) shareAction(c *cli.Context) error {
 		return cmdline.Usage("--ttl: want 1s to %dh (%d days)",
 			page.MostShareTTL/time.Hour, page.MostShareTTL/(24*time.Hour))
 	}
-	site, err := p.site(c)
+	site, err := cmd.site(c.String("url"))
 	if err != nil {
 		return err
 	}
@@ -166,19 +167,16 @@ type site struct {
 	http    *http.Client
 }
 
-// site returns the page of the configured server, with a token that may make links.
-func (p *program) site(c *cli.Context) (*site, error) {
-	d, err := data(c)
-	if err != nil {
-		return nil, err
-	}
-	base, err := serverURL(d)
+// site returns the page of the configured server, with a token that may make links. given is the server's address as a
+// browser reaches it; "" for its own.
+func (c command) site(given string) (*site, error) {
+	d, base, err := c.server()
 	if err != nil {
 		return nil, err
 	}
 	base = strings.TrimSuffix(strings.TrimRight(base, "/"), "/api/stream")
 	shown := base
-	if given := strings.TrimRight(c.String("url"), "/"); given != "" {
+	if given = strings.TrimRight(given, "/"); given != "" {
 		shown = given
 	}
 	u, err := url.Parse(shown)
@@ -193,7 +191,7 @@ func (p *program) site(c *cli.Context) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := *p.http
+	client := *c.http
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client.Timeout = 30 * time.Second
 	return &site{d, base, u.String(), signed, &client}, nil
@@ -208,7 +206,7 @@ func pageToken(d daemon.Data) (string, error) {
 			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
 	}
-	if subject(given) == token.SubjectPage {
+	if subject, _ := token.Peek(given); subject == token.SubjectPage {
 		return given, nil
 	}
 	key, err := secret(d) // a thread's token opens no page
@@ -252,11 +250,9 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 			Error struct{ Code, Message string }
 		}
 		if json.Unmarshal(b, &refused) != nil || refused.Error.Message == "" {
-			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
-				"%s answers %s: it serves no page; ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy",
-				s.base,
-				resp.Status,
-			)}
+			const text = "%s answers %s: it serves no page; " +
+				"ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy"
+			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(text, s.base, resp.Status)}
 		}
 		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %w", s.base, &thread.StatusError{
 			Status: resp.StatusCode, Code: refused.Error.Code, Message: refused.Error.Message,

@@ -78,7 +78,7 @@ func (p *program) provisionAction(c *cli.Context) error {
 	case c.String("database") == "":
 		return errNoDatabase()
 	}
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ const reopenEvery = 5 * time.Second
 // of the server's log. One pass does not wait.
 func (p *program) awaitLog(c *cli.Context, logger *slog.Logger) error {
 	for logged := false; ; {
-		_, err := p.installation(c.Context, c)
+		_, err := p.command(c).installation(c.Context)
 		switch {
 		case err == nil || c.Context.Err() != nil:
 			return nil
@@ -139,7 +139,7 @@ func (p *program) provisioning(
 	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving,
 ) func(context.Context) error {
 	return func(ctx context.Context) error {
-		h, _ := p.beside(c, d, cfg, s)
+		h, _ := p.beside(limitsOf(c), d, cfg, s)
 		db, err := h.database(ctx)
 		for ; err != nil; db, err = h.database(ctx) {
 			if !pause.For(ctx, reopenEvery) {

@@ -73,30 +73,29 @@ else, condemn one that is gone, whose threads get another one, and delete one th
 }
 
 func (p *program) reconcileAction(c *cli.Context) error {
-	explain := c.Bool("explain")
-	if c.NArg() > 1 || c.Bool("all") && c.NArg() == 1 || !explain && !c.Bool("all") && c.NArg() == 0 {
+	cmd, all, explain := p.command(c), c.Bool("all"), c.Bool("explain")
+	id := cmd.arg(0)
+	if len(cmd.args) > 1 || all && len(cmd.args) == 1 || !explain && !all && len(cmd.args) == 0 {
 		return cmdline.Usage("want one thread id, or --all")
 	}
-	h, err := p.host(c)
-	if err != nil {
+	h, err := cmd.host()
+	if err == nil && id != "" {
+		id, err = cmd.toChange(c.Context, id)
+	}
+	switch {
+	case err != nil:
 		return err
-	}
-	if explain {
-		return p.explain(c, h)
-	}
-	if c.Bool("all") {
-		return p.settleAll(c, h, p.stdout)
-	}
-	id, err := p.toChange(c, c.Args().First())
-	if err != nil {
-		return err
+	case explain:
+		return cmd.explain(c.Context, h, id)
+	case all:
+		return cmd.settleAll(c.Context, h, p.stdout)
 	}
 	client, err := h.client(id)
 	if err != nil {
 		return err
 	}
-	s, err := h.settle(c.Context, h.reconciler(c), id)
-	p.print(c, h, p.stdout, id, s)
+	s, err := h.settle(c.Context, h.reconciler(), id)
+	cmd.print(h, p.stdout, id, s)
 	if err == nil && s.Status == thread.StatusIdle && len(s.Actions) == 0 {
 		if _, missing := exists(c.Context, client); thread.NoThread(missing) {
 			err = missing
@@ -105,17 +104,11 @@ func (p *program) reconcileAction(c *cli.Context) error {
 	return reachThread(client, err)
 }
 
-// explain prints what a reconciler would do with boxes.
-func (p *program) explain(c *cli.Context, h host) (err error) {
-	id := c.Args().First()
-	if id != "" {
-		if id, err = p.toChange(c, id); err != nil {
-			return err
-		}
-	}
-	enc := json.NewEncoder(p.stdout)
-	return reach(h.reconciler(c).Explain(c.Context, id, func(f reconcile.Finding) {
-		if c.Bool("json") {
+// explain prints what a reconciler would do with the boxes of a thread; "" for all boxes.
+func (c command) explain(ctx context.Context, h host, id string) error {
+	enc := json.NewEncoder(c.stdout)
+	return reach(h.reconciler().Explain(ctx, id, func(f reconcile.Finding) {
+		if c.json {
 			_ = enc.Encode(f) // a closed stdout has no reader
 			return
 		}
@@ -124,27 +117,27 @@ func (p *program) explain(c *cli.Context, h host) (err error) {
 		if f.Until != "" {
 			line += "; until " + f.Until
 		}
-		fmt.Fprintln(p.stdout, view.Visible(line))
+		fmt.Fprintln(c.stdout, view.Visible(line))
 	}))
 }
 
 // settleAll settles all threads that were launched from here or have boxes.
-func (p *program) settleAll(c *cli.Context, h host, w io.Writer) error {
+func (c command) settleAll(ctx context.Context, h host, w io.Writer) error {
 	ids, err := launchedThreads(h.data)
 	if err != nil {
 		return err
 	}
-	return reach(h.reconciler(c).All(c.Context, ids, func(id string, s reconcile.State) { p.print(c, h, w, id, s) }))
+	return reach(h.reconciler().All(ctx, ids, func(id string, s reconcile.State) { c.print(h, w, id, s) }))
 }
 
 // print prints the actions on a thread.
-func (p *program) print(c *cli.Context, h host, w io.Writer, id string, s reconcile.State) {
+func (c command) print(h host, w io.Writer, id string, s reconcile.State) {
 	if !s.Open {
 		h.forget(id)
 	}
 	enc := json.NewEncoder(w)
 	for _, action := range slices.Concat(s.Actions, s.Waits) {
-		if c.Bool("json") {
+		if c.json {
 			_ = enc.Encode(action) // a closed stdout has no reader
 			continue
 		}
@@ -193,14 +186,14 @@ func reconcileEvery(orphanAfter time.Duration) time.Duration {
 
 // beside returns a host that works beside a server of this process, and its reconciler.
 func (p *program) beside(
-	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving,
+	l limits, d daemon.Data, cfg daemon.Config, s daemon.Serving,
 ) (host, *reconcile.Reconciler) {
-	h := host{data: d, providers: providers(d), folders: foldersOf(d)}
+	h := host{data: d, providers: providers(d), folders: foldersOf(d), limits: l}
 	if rows, is := cfg.Rows.(*control.Store); is {
 		h.database = rows.Open
 	}
 	h.client = h.minting(thread.BaseURL(s.URL), s.Secret, &thread.Client{Log: cfg.Logger, HTTP: s.HTTP})
-	r := h.reconciler(c)
+	r := h.reconciler()
 	r.Log = cfg.Logger
 	if x := s.Threads; x != nil {
 		r.Known = func(ctx context.Context, id string) (reconcile.Known, bool) {
@@ -213,9 +206,9 @@ func (p *program) beside(
 
 // settling returns what settles one of the server's threads, on request.
 func (p *program) settling(
-	c *cli.Context, d daemon.Data, cfg daemon.Config, serving daemon.Serving,
+	l limits, d daemon.Data, cfg daemon.Config, serving daemon.Serving,
 ) func(context.Context, string) (server.Settled, error) {
-	h, r := p.beside(c, d, cfg, serving)
+	h, r := p.beside(l, d, cfg, serving)
 	return func(ctx context.Context, id string) (server.Settled, error) {
 		s, err := h.settle(ctx, r, id)
 		if !s.Open {
@@ -233,24 +226,20 @@ func (p *program) settling(
 
 // reconciling returns a loop that settles the server's own threads.
 func (p *program) reconciling(
-	c *cli.Context, d daemon.Data, cfg daemon.Config, s daemon.Serving,
+	l limits, d daemon.Data, cfg daemon.Config, s daemon.Serving,
 ) func(context.Context) error {
 	return func(ctx context.Context) error {
-		h, r := p.beside(c, d, cfg, s)
-		return r.Loop(
-			ctx,
-			reconcileEvery(r.OrphanAfter),
-			func(f func(id string, version uint64) error) error {
-				if x := s.Threads; x != nil && x.Ready() {
-					return x.Versions(f)
-				}
-				return s.Streams.Threads(ctx, f)
-			},
-			func(id string, s reconcile.State) {
-				if !s.Open {
-					h.forget(id)
-				}
-			},
-		)
+		h, r := p.beside(l, d, cfg, s)
+		threads := func(f func(id string, version uint64) error) error {
+			if x := s.Threads; x != nil && x.Ready() {
+				return x.Versions(f)
+			}
+			return s.Streams.Threads(ctx, f)
+		}
+		return r.Loop(ctx, reconcileEvery(r.OrphanAfter), threads, func(id string, s reconcile.State) {
+			if !s.Open {
+				h.forget(id)
+			}
+		})
 	}
 }

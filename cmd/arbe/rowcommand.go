@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -35,7 +37,7 @@ func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) erro
 		case c.NArg() != len(want) || slices.Contains(c.Args().Slice(), ""):
 			return cmdline.Usage("want %s", strings.Join(want, " and "))
 		}
-		db, err := openDatabase(c)
+		db, err := openDatabase(c.Context, c.String("database"))
 		if err != nil {
 			return err
 		}
@@ -49,7 +51,7 @@ func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) erro
 func houseCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope, h rows.House) error) *cli.Command {
 	cmd.Flags = append([]cli.Flag{houseFlag()}, cmd.Flags...)
 	full := rowsCommand(cmd, func(c *cli.Context, s control.Scope) error {
-		h, err := findHouse(c, s, c.String("house"))
+		h, err := findHouse(c.Context, s, c.String("house"))
 		if err != nil {
 			return err
 		}
@@ -118,8 +120,8 @@ func absent(noun, typed string) error {
 }
 
 // findHouse returns the house that a person means.
-func findHouse(c *cli.Context, s control.Scope, typed string) (rows.House, error) {
-	all, err := s.Houses(c.Context)
+func findHouse(ctx context.Context, s control.Scope, typed string) (rows.House, error) {
+	all, err := s.Houses(ctx)
 	if err != nil {
 		return rows.House{}, err
 	}
@@ -127,8 +129,8 @@ func findHouse(c *cli.Context, s control.Scope, typed string) (rows.House, error
 }
 
 // findAgent returns the agent that a person means.
-func findAgent(c *cli.Context, s control.Scope, typed string) (rows.Agent, error) {
-	all, err := s.Agents(c.Context)
+func findAgent(ctx context.Context, s control.Scope, typed string) (rows.Agent, error) {
+	all, err := s.Agents(ctx)
 	if err != nil {
 		return rows.Agent{}, err
 	}
@@ -138,8 +140,8 @@ func findAgent(c *cli.Context, s control.Scope, typed string) (rows.Agent, error
 }
 
 // findEnvironment returns the environment of a house that a person means.
-func findEnvironment(c *cli.Context, s control.Scope, house, typed string) (rows.Environment, error) {
-	all, err := s.Environments(c.Context, house)
+func findEnvironment(ctx context.Context, s control.Scope, house, typed string) (rows.Environment, error) {
+	all, err := s.Environments(ctx, house)
 	if err != nil {
 		return rows.Environment{}, err
 	}
@@ -149,9 +151,9 @@ func findEnvironment(c *cli.Context, s control.Scope, house, typed string) (rows
 }
 
 // printGrid prints rows: columns for people, lines for programs, or an object of each as JSON.
-func printGrid[T any](p *program, c *cli.Context, g listing.Grid, all []T, fields func(T) []string) error {
-	if c.Bool("json") {
-		enc := json.NewEncoder(p.stdout)
+func printGrid[T any](w io.Writer, asJSON bool, g listing.Grid, all []T, fields func(T) []string) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
 		for _, one := range all {
 			if err := enc.Encode(one); err != nil {
 				return err
@@ -162,5 +164,5 @@ func printGrid[T any](p *program, c *cli.Context, g listing.Grid, all []T, field
 	for _, one := range all {
 		g.Rows = append(g.Rows, fields(one))
 	}
-	return g.Write(p.stdout, newTable(p.stdout))
+	return g.Write(w, newTable(w))
 }

@@ -75,16 +75,15 @@ func (p *program) sandboxCommand() *cli.Command {
 
 // fold reads a thread; one that was never written is empty.
 func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
-	var fold thread.Fold
 	client, err := h.client(id)
 	if err != nil {
 		return nil, err
 	}
-	_, err = client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	fold, _, err := readSignals(ctx, client)
 	if err != nil && !thread.NotFound(err) {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
-	return &fold, nil
+	return fold, nil
 }
 
 // boxNamed returns the box that an argument names, and its provider.
@@ -99,13 +98,13 @@ func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
 
 func (p *program) sandboxPush(c *cli.Context) error {
 	if c.NArg() != 1 || c.String("repo") == "" || c.String("branch") == "" {
-		return cmdline.Usage("want one box, --repo and --branch; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want one box, --repo and --branch")
 	}
 	o, err := pushOptions(c.String("repo"), c.String("branch"))
 	if err != nil {
 		return cmdline.Usage("--repo: %w", err)
 	}
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}
@@ -130,19 +129,17 @@ func (p *program) sandboxPush(c *cli.Context) error {
 
 func (p *program) sandboxPull(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return cmdline.Usage("want one box; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want one box")
 	}
-	h, err := p.host(c)
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}
 	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
 		result, mine := h.folders.pull(c.Context, box, c.Bool("delete"))
 		if !mine {
-			return fmt.Errorf(
-				"%s has no folder of this host: run arbe sandbox pull on the host that launched it",
-				box.Ref(),
-			)
+			const text = "%s has no folder of this host: run arbe sandbox pull on the host that launched it"
+			return fmt.Errorf(text, box.Ref())
 		}
 		if result.Conflicts == nil {
 			result.Conflicts = []string{}
@@ -210,7 +207,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	on, err := h.newestRun(ctx, ref, provider)
+	on, err := h.newestRun(ctx, ref, labels)
 	if err != nil {
 		return err
 	}
@@ -218,25 +215,19 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 }
 
 // newestRun returns the newest run of a box; nil if its label names no thread, or the thread has no run in it.
-func (h host) newestRun(ctx context.Context, ref sandbox.Ref, provider provider) (*onThread, error) {
-	boxes, err := provider.List(ctx, nil)
+func (h host) newestRun(ctx context.Context, ref sandbox.Ref, labels map[string]string) (*onThread, error) {
+	id := labels[sandbox.LabelThread]
+	if !thread.ValidThread(id) {
+		return nil, nil
+	}
+	fold, err := h.fold(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range boxes {
-		id := b.Labels[sandbox.LabelThread]
-		if b.Ref != ref || !thread.ValidThread(id) {
-			continue
-		}
-		fold, err := h.fold(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range slices.Backward(fold.Runs()) {
-			if in := r.Box(); in != nil && in.Provider == ref.Provider && in.Ref == ref.ID {
-				client, err := h.client(id)
-				return &onThread{client, r}, err
-			}
+	for _, r := range slices.Backward(fold.Runs()) {
+		if in := r.Box(); in != nil && in.Provider == ref.Provider && in.Ref == ref.ID {
+			client, err := h.client(id)
+			return &onThread{client, r}, err
 		}
 	}
 	return nil, nil

@@ -68,7 +68,8 @@ func (p *program) sandboxList(c *cli.Context) error {
 	if c.Args().Present() {
 		return cmdline.Usage("sandbox list takes no arguments")
 	}
-	h, err := p.host(c)
+	cmd := p.command(c)
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}
@@ -78,13 +79,16 @@ func (p *program) sandboxList(c *cli.Context) error {
 		}
 	}
 	if c.Bool("reconcile") {
-		if err := p.settleAll(c, h, p.stderr); err != nil {
+		if err := cmd.settleAll(c.Context, h, p.stderr); err != nil {
 			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
 		}
 	}
-	l := boxList{host: h, runtime: c.String("runtime"), unlisted: map[string]bool{}, folds: map[string]*thread.Fold{}}
-	errs := []error{l.machines(c.Context), l.readRows(c)}
-	if c.String("house") != "" && errs[1] != nil {
+	l := boxList{
+		host: h, runtime: c.String("runtime"), house: cmd.house,
+		unlisted: map[string]bool{}, folds: map[string]*thread.Fold{},
+	}
+	errs := []error{l.machines(c.Context), l.readRows(c.Context)}
+	if cmd.house != "" && errs[1] != nil {
 		return errors.Join(errs...)
 	}
 	boxes := l.join(c.Context)
@@ -97,7 +101,7 @@ func (p *program) sandboxList(c *cli.Context) error {
 		if err := l.describe(c.Context, &b); err != nil {
 			fmt.Fprintf(p.stderr, "arbe: %s: %v\n", b.Ref, err) // the box is listed with what is known
 		}
-		if c.Bool("json") {
+		if cmd.json {
 			errs = append(errs, enc.Encode(b))
 			continue
 		}
@@ -110,7 +114,7 @@ func (p *program) sandboxList(c *cli.Context) error {
 type boxList struct {
 	host
 	runtime  string // "" for each provider
-	house    string // "" for each house; without a database the label's value
+	house    string // "" for each house; as it was typed, and with a database then its id
 	boxes    []sandbox.Box
 	unlisted map[string]bool // providers that did not list their boxes
 	rows     []rows.UsedBox  // nil without a database
@@ -133,17 +137,16 @@ func (l *boxList) machines(ctx context.Context) error {
 }
 
 // readRows reads the rows that the machines name, and those of the house.
-func (l *boxList) readRows(c *cli.Context) error {
-	l.house = c.String("house")
+func (l *boxList) readRows(ctx context.Context) error {
 	if l.database == nil {
 		return nil
 	}
-	db, err := l.database(c.Context)
+	db, err := l.database(ctx)
 	if err != nil {
 		return databaseExit(err)
 	}
 	if l.house != "" {
-		house, err := findHouse(c, db.Host(), l.house)
+		house, err := findHouse(ctx, db.Host(), l.house)
 		if err != nil {
 			return databaseExit(err)
 		}
@@ -155,7 +158,7 @@ func (l *boxList) readRows(c *cli.Context) error {
 			named = append(named, row)
 		}
 	}
-	used, err := db.Host().UsedSandboxes(c.Context, l.house, named)
+	used, err := db.Host().UsedSandboxes(ctx, l.house, named)
 	if err == nil {
 		l.rows = append([]rows.UsedBox{}, used...)
 	}

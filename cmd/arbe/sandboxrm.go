@@ -44,21 +44,26 @@ that is not done. What a stopped box holds is not known. A box without a reposit
 }
 
 func (p *program) sandboxRemove(c *cli.Context) error {
+	cmd, cancel, force := p.command(c), c.Bool("cancel"), c.Bool("force")
 	switch {
-	case !c.Args().Present():
-		return cmdline.Usage("want the boxes to delete; see %s --help", c.Command.HelpName)
-	case c.Bool("cancel") && c.Bool("force"):
+	case len(cmd.args) == 0:
+		return cmdline.Usage("want the boxes to delete")
+	case cancel && force:
 		return cmdline.Usage("--cancel and --force exclude each other")
 	}
-	h, err := p.host(c)
+	h, err := cmd.host()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, arg := range c.Args().Slice() {
+	for _, arg := range cmd.args {
 		ref, provider, err := h.boxNamed(arg)
-		if err == nil {
-			err = p.remove(c, h, ref, provider)
+		switch {
+		case err != nil:
+		case force:
+			err = h.forceOff(c.Context, ref, provider)
+		default:
+			err = p.remove(c.Context, h, ref, provider, cancel)
 		}
 		errs = append(errs, err)
 	}
@@ -79,37 +84,45 @@ func (h host) reaper(provider provider) *reap.Reaper {
 // listTimeout bounds the list of boxes before one is deleted by force.
 const listTimeout = 10 * time.Second
 
-// remove deletes a box, or prints what stands against it.
-func (p *program) remove(c *cli.Context, h host, ref sandbox.Ref, provider provider) error {
-	r, b := h.reaper(provider), reap.Box{Box: sandbox.Box{Ref: ref}}
-	if c.Bool("force") {
-		limited, cancel := context.WithTimeout(c.Context, listTimeout)
-		defer cancel()
-		boxes, _ := provider.List(limited, nil) // an error: nothing is posted on its threads
-		if listed, is := reap.Find(boxes, ref.ID); is {
-			b = reap.Box{Box: listed, Listed: true}
-		}
-		return r.Force(c.Context, b)
+// forceOff deletes a box, whatever is in it.
+func (h host) forceOff(ctx context.Context, ref sandbox.Ref, provider provider) error {
+	limited, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	boxes, _ := provider.List(limited, nil) // an error: nothing is posted on its threads
+	return h.reaper(provider).Force(ctx, listedBox(boxes, ref))
+}
+
+// listedBox returns a box as its provider lists it, where it does.
+func listedBox(boxes []sandbox.Box, ref sandbox.Ref) reap.Box {
+	b, is := reap.Find(boxes, ref.ID)
+	if !is {
+		b = sandbox.Box{Ref: ref}
 	}
-	boxes, err := provider.List(c.Context, nil)
+	return reap.Box{Box: b, Listed: is}
+}
+
+// remove deletes a box, or prints what stands against it. With cancel what runs in it is ended first.
+func (p *program) remove(ctx context.Context, h host, ref sandbox.Ref, provider provider, cancel bool) error {
+	boxes, err := provider.List(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if listed, is := reap.Find(boxes, ref.ID); is {
-		b = reap.Box{Box: listed, Listed: true}
-	} else if _, _, err := provider.Probe(c.Context, ref.ID); err != nil {
-		return err
+	b := listedBox(boxes, ref)
+	if !b.Listed {
+		if _, _, err := provider.Probe(ctx, ref.ID); err != nil {
+			return err
+		}
 	}
-	if err := h.owns(c.Context, b.Box); err != nil {
+	if err := h.owns(ctx, b.Box); err != nil {
 		return err
 	}
 	var verdict reap.Verdict
-	if c.Bool("cancel") {
-		verdict, err = r.Vacate(c.Context, b, endTimeout, func(u reap.Use) {
+	if r := h.reaper(provider); cancel {
+		verdict, err = r.Vacate(ctx, b, endTimeout, func(u reap.Use) {
 			fmt.Fprintf(p.stderr, "asked %s %s to end\n", u.Kind, u.ID)
 		})
 	} else {
-		verdict, err = r.Remove(c.Context, b)
+		verdict, err = r.Remove(ctx, b)
 	}
 	switch {
 	case errors.Is(err, reap.ErrNoRows):
@@ -122,16 +135,16 @@ func (p *program) remove(c *cli.Context, h host, ref sandbox.Ref, provider provi
 	for _, why := range verdict.Against {
 		fmt.Fprintf(p.stderr, "arbe: %s: %s\n", ref, why)
 	}
-	return &cmdline.Exit{Status: exitBusy, Cause: fmt.Errorf("%s is not deleted: %s", ref, left(c, verdict))}
+	return &cmdline.Exit{Status: exitBusy, Cause: fmt.Errorf("%s is not deleted: %s", ref, left(verdict, cancel))}
 }
 
 // left returns what to do about a box that is not deleted.
-func left(c *cli.Context, v reap.Verdict) string {
+func left(v reap.Verdict, cancelled bool) string {
 	const force = "arbe sandbox rm --force deletes it with all that is in it"
 	switch {
 	case len(v.Uses) == 0:
 		return "arbe sandbox push or pull saves its work, " + force
-	case c.Bool("cancel"):
+	case cancelled:
 		return fmt.Sprintf("it is in use after %v; arbe reconcile --all ends what is dead, %s", endTimeout, force)
 	}
 	return "arbe sandbox rm --cancel ends what runs in it first, " + force

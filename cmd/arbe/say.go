@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,14 +13,9 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/launch"
-	"arbe.0sk.ar/runner/host/token"
-	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
-
-// statusNoTurn is the exit status of say --wait where no turn of an agent has the chat.
-const statusNoTurn = 75
 
 func (p *program) sayCommand() *cli.Command {
 	return &cli.Command{
@@ -47,68 +41,81 @@ completed. It is 75 where no turn has the chat: it waits for the next run, or wa
 }
 
 func (p *program) sayAction(c *cli.Context) error {
-	text, err := p.sayText(c)
+	cmd, wait, end := p.command(c), c.Bool("wait"), c.Bool("end")
+	followUp, interrupt := c.Bool("follow-up"), c.Bool("interrupt")
+	deliver := thread.DeliverSteer
+	switch {
+	case len(cmd.args) < 1:
+		return cmdline.Usage("want a thread id")
+	case end && (len(cmd.args) > 1 || followUp || interrupt || wait):
+		return cmdline.Usage("--end takes no TEXT and no other flag")
+	case followUp && interrupt:
+		return cmdline.Usage("--follow-up and --interrupt exclude each other")
+	case followUp:
+		deliver = thread.DeliverFollowUp
+	case interrupt:
+		deliver = thread.DeliverInterrupt
+	}
+	text := ""
+	if !end {
+		var err error
+		if text, err = p.sayText(c.Context, cmd.args[1:]); err != nil {
+			return err
+		}
+	}
+	client, err := cmd.writing(c.Context)
 	if err != nil {
 		return err
 	}
-	id, err := p.toChange(c, c.Args().First())
-	if err != nil {
-		return err
+	if end {
+		return p.sayEnd(c.Context, client, cmd.author)
 	}
-	client, err := p.client(c, id, token.ScopeWrite)
-	if err != nil {
-		return err
-	}
-	w := &turnWait{}
-	page, err := client.Only("signal.").Read(c.Context, "0", false, func(e thread.Entry) error { w.add(e); return nil })
+	return p.say(c.Context, client, chatOf(text, deliver, cmd.author), wait)
+}
+
+// say posts a chat. With wait it waits for the end of the turn that has it.
+func (p *program) say(ctx context.Context, client *thread.Client, chat thread.Entry, wait bool) error {
+	w := &launch.Turn{}
+	run, next, err := latestRun(ctx, client, w)
 	if err != nil {
 		return reachThread(client, err)
 	}
-	run, running := w.fold.Latest()
-	running = running && run.Status == thread.StatusRunning
-	if c.Bool("end") {
-		return p.sayEnd(c, client, run, running)
-	}
-	chat := chatOf(text, deliverOf(c), c.String("author"))
-	if _, err := client.Append(c.Context, []thread.Entry{chat}); err != nil {
+	if _, err := client.Append(ctx, []thread.Entry{chat}); err != nil {
 		return reachThread(client, err)
 	}
-	if !c.Bool("wait") {
+	if !wait {
 		fmt.Fprintln(p.stdout, chat.ID)
 	}
 	switch {
-	case !running || run.Started != nil && !run.Started.Live:
-		why := fmt.Sprintf("no live run is on thread %s: its next run with --resume gets the chat", id)
-		if c.Bool("wait") {
-			return &cmdline.Exit{Status: statusNoTurn, Cause: fmt.Errorf("%s", why)}
+	case run.Status != thread.StatusRunning || run.Started != nil && !run.Started.Live:
+		why := fmt.Sprintf("no live run is on thread %s: its next run with --resume gets the chat", client.Thread)
+		if wait {
+			return &cmdline.Exit{Status: launch.StatusNoTurn, Cause: fmt.Errorf("%s", why)}
 		}
 		fmt.Fprintln(p.stderr, why)
 		return nil
-	case !c.Bool("wait"):
+	case !wait:
 		return nil
 	}
-	w.chat, w.run = chat.ID, run.ID
-	return p.awaitTurn(c.Context, client, page.Next, w)
+	w.Of(chat.ID, run.ID)
+	return p.awaitTurn(ctx, client, next, w)
 }
 
-// sayText returns the text of the chat; "" with --end.
-func (p *program) sayText(c *cli.Context) (string, error) {
-	help := c.Command.HelpName
+// latestRun reads a thread into w. It returns the thread's latest run, and the offset to follow from.
+func latestRun(ctx context.Context, client *thread.Client, w *launch.Turn) (thread.Run, string, error) {
+	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { w.Add(e); return nil })
+	run, _ := w.Fold.Latest()
+	return run, page.Next, err
+}
+
+// sayText returns the text of a chat.
+func (p *program) sayText(ctx context.Context, args []string) (string, error) {
+	text := strings.Join(args, " ")
 	switch {
-	case c.NArg() < 1:
-		return "", cmdline.Usage("want a thread id; see %s --help", help)
-	case c.Bool("end") && (c.NArg() > 1 || c.Bool("follow-up") || c.Bool("interrupt") || c.Bool("wait")):
-		return "", cmdline.Usage("--end takes no TEXT and no other flag; see %s --help", help)
-	case c.Bool("end"):
-		return "", nil
-	case c.Bool("follow-up") && c.Bool("interrupt"):
-		return "", cmdline.Usage("--follow-up and --interrupt exclude each other; see %s --help", help)
-	case c.NArg() < 2:
-		return "", cmdline.Usage("want a text, or - to read it from stdin; see %s --help", help)
-	}
-	text := strings.Join(c.Args().Tail(), " ")
-	if text == "-" {
-		in := p.given(c.Context, "the text", true)
+	case len(args) == 0:
+		return "", cmdline.Usage("want a text, or - to read it from stdin")
+	case text == "-":
+		in := p.given(ctx, "the text", true)
 		defer in.Close() // what can't be restored is gone
 		b, err := io.ReadAll(io.LimitReader(in, thread.MaxEntry+1))
 		if err != nil {
@@ -116,35 +123,28 @@ func (p *program) sayText(c *cli.Context) (string, error) {
 		}
 		text = string(b)
 	}
-	if strings.TrimSpace(text) == "" {
+	switch {
+	case strings.TrimSpace(text) == "":
 		return "", cmdline.Usage("the text is empty")
-	}
-	if len(text) > thread.MaxEntry {
+	case len(text) > thread.MaxEntry:
 		return "", cmdline.Usage("the text has more than %d bytes", thread.MaxEntry)
 	}
 	return text, nil
 }
 
-func deliverOf(c *cli.Context) string {
-	switch {
-	case c.Bool("follow-up"):
-		return thread.DeliverFollowUp
-	case c.Bool("interrupt"):
-		return thread.DeliverInterrupt
-	}
-	return thread.DeliverSteer
-}
-
 // sayEnd asks the live run to end.
-func (p *program) sayEnd(c *cli.Context, client *thread.Client, run thread.Run, running bool) error {
+func (p *program) sayEnd(ctx context.Context, client *thread.Client, author string) error {
+	run, _, err := latestRun(ctx, client, &launch.Turn{})
 	switch {
-	case !running:
+	case err != nil:
+		return reachThread(client, err)
+	case run.Status != thread.StatusRunning:
 		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no run is running on thread %s", client.Thread)}
 	case run.Started != nil && !run.Started.Live:
 		const why = "run %s is not live and ends on its own; arbe cancel %s stops it"
 		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(why, run.ID, client.Thread)}
 	}
-	return p.askToFinish(c.Context, client, run.ID, run.Harness, c.String("author"))
+	return p.askToFinish(ctx, client, run.ID, run.Harness, author)
 }
 
 // askToFinish asks a live run to do what is queued and to end.
@@ -171,11 +171,11 @@ func chatOf(text, deliver, author string) thread.Entry {
 }
 
 // awaitTurn follows the thread from an offset until the turn that has the chat has ended, or none will have it.
-func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset string, w *turnWait) error {
+func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset string, w *launch.Turn) error {
 	types := append(session.Harnesses().Types(thread.KindSession), "signal.", thread.TypeChat)
 	err := client.Only(types...).Follow(ctx, offset,
 		func(e thread.Entry) error {
-			if w.add(e); w.over {
+			if w.Add(e); w.Over {
 				return thread.ErrStop
 			}
 			return nil
@@ -183,66 +183,12 @@ func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset s
 	if err != nil || ctx.Err() != nil {
 		return reach(err)
 	}
-	if w.why != "" {
-		return &cmdline.Exit{Status: w.status, Cause: fmt.Errorf("%s", w.why)}
+	if w.Why != "" {
+		return &cmdline.Exit{Status: w.Status, Cause: errors.New(w.Why)}
 	}
-	fmt.Fprintln(p.stdout, w.outcome)
-	if w.status != 0 {
-		return &cmdline.Exit{Status: w.status}
+	fmt.Fprintln(p.stdout, w.Outcome)
+	if w.Status != 0 {
+		return &cmdline.Exit{Status: w.Status}
 	}
 	return nil
-}
-
-// turnWait waits for the end of the turn that has a chat. Its fold has the thread up to the chat.
-type turnWait struct {
-	chat, run string // "" while the thread is read up to the chat
-
-	fold      thread.Fold
-	delivered bool
-
-	over    bool
-	status  int    // exit status
-	outcome string // of the turn
-	why     string // why the turn has no outcome; "" if it has one
-}
-
-// add adds the thread's next entry.
-func (w *turnWait) add(e thread.Entry) {
-	sig, err := thread.Scan(e.Payload)
-	if err != nil {
-		return
-	}
-	w.fold.AddScanned(sig, e)
-	if w.chat == "" || w.over {
-		return
-	}
-	switch {
-	case sig.Type == thread.TypeWaiting:
-		var p thread.Waiting
-		if json.Unmarshal(e.Payload, &p) == nil && slices.Contains(p.Chats, w.chat) {
-			w.over, w.outcome = true, p.Outcome
-			if p.Outcome != string(outcome.Completed) {
-				w.status = 1
-			}
-			return
-		}
-	case sig.Type == thread.TypeRefused:
-		var p thread.ChatRefused
-		if json.Unmarshal(e.Payload, &p) == nil && p.Chat == w.chat {
-			w.over, w.status, w.why = true, statusNoTurn, "the chat was refused: "+p.Reason
-			return
-		}
-	case !sig.Signal():
-		p, _ := thread.ParseMirrored(e.Payload)
-		w.delivered = w.delivered || p.Names() && slices.Contains(p.Named(), w.chat)
-	}
-	run, _ := w.fold.Run(w.run)
-	switch {
-	case run.Status == thread.StatusRunning:
-	case w.delivered:
-		w.over, w.outcome, w.status = true, run.Status, launch.ExitStatus(&w.fold, w.run)
-	default:
-		w.over, w.status = true, statusNoTurn
-		w.why = fmt.Sprintf("run %s ended before its agent had the chat: the next run with --resume gets it", w.run)
-	}
 }

@@ -79,12 +79,11 @@ func keysetFile(c *cli.Context, path string) (seal.File, error) {
 }
 
 // openDatabase opens the database that the flags name.
-func openDatabase(c *cli.Context) (*control.DB, error) {
-	url := c.String("database")
+func openDatabase(ctx context.Context, url string) (*control.DB, error) {
 	if url == "" {
 		return nil, errNoDatabase()
 	}
-	db, err := control.Open(c.Context, url, control.Config{})
+	db, err := control.Open(ctx, url, control.Config{})
 	if err != nil {
 		return nil, databaseExit(err)
 	}
@@ -147,12 +146,12 @@ func (p *program) withSecrets(
 		case house == "":
 			return cmdline.Usage("want the --house of the secret")
 		}
-		db, err := openDatabase(c)
+		db, err := openDatabase(c.Context, c.String("database"))
 		if err != nil {
 			return err
 		}
 		defer db.Close()
-		h, err := findHouse(c, db.Host(), c.String("house"))
+		h, err := findHouse(c.Context, db.Host(), c.String("house"))
 		if err != nil {
 			return databaseExit(err)
 		}
@@ -212,7 +211,7 @@ func (p *program) reseal(c *cli.Context) error {
 	if c.Args().Present() {
 		return cmdline.Usage("takes no arguments")
 	}
-	db, err := openDatabase(c)
+	db, err := openDatabase(c.Context, c.String("database"))
 	if err != nil {
 		return err
 	}

@@ -164,7 +164,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if err := checkServe(c); err != nil {
 		return err
 	}
-	d, err := data(c)
+	cmd := p.command(c)
+	d, err := cmd.data()
 	if err != nil {
 		return err
 	}
@@ -232,13 +233,13 @@ func (p *program) serve(c *cli.Context) (err error) {
 			beside = append(beside, project(r, s))
 		}
 		if c.Bool("reconcile") {
-			beside = append(beside, p.reconciling(c, d, cfg, s))
+			beside = append(beside, p.reconciling(cmd.limits, d, cfg, s))
 		}
 		if c.Bool("provision") {
 			beside = append(beside, p.provisioning(c, d, cfg, s))
 		}
 		return daemon.Parts{
-			Settle:   p.settling(c, d, cfg, s),
+			Settle:   p.settling(cmd.limits, d, cfg, s),
 			Commands: p.commanding(c, d, cfg, s, starts),
 			Page: page.Handler(page.Config{
 				Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),

@@ -12,8 +12,6 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
-	"arbe.0sk.ar/runner/host/token"
-	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -44,6 +42,13 @@ func exists(ctx context.Context, client *thread.Client) (entries bool, err error
 		err = nil
 	}
 	return entries, err
+}
+
+// readSignals reads the runs of a thread, and returns the offset up to which it has read.
+func readSignals(ctx context.Context, client *thread.Client) (fold *thread.Fold, next string, err error) {
+	fold = &thread.Fold{}
+	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	return fold, page.Next, err
 }
 
 // seen is what the server has of a thread.
@@ -87,11 +92,7 @@ func see(ctx context.Context, client *thread.Client, runs bool) (s seen, err err
 }
 
 func (p *program) threadStatus(c *cli.Context) error {
-	id, err := p.one(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeRead)
+	client, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}
@@ -104,47 +105,14 @@ func (p *program) threadStatus(c *cli.Context) error {
 	}
 	line := s.Status
 	if _, terminal := cmdline.Terminal(p.stdout); terminal {
-		line = strings.Join(s.words(), " · ")
+		line = strings.Join(listing.Words(s.Summary, s.now), " · ")
 	}
 	fmt.Fprintln(p.stdout, line)
 	if state, silence := listing.StateOf(s.Summary, s.now); state == listing.Dead && s.LastEntryAt != "" {
 		const text = "arbe: no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run\n"
-		fmt.Fprintf(p.stderr, text, listing.ShortDuration(silence), id)
+		fmt.Fprintf(p.stderr, text, listing.ShortDuration(silence), client.Thread)
 	}
 	return nil
-}
-
-// words returns the status and what is known of the latest run, for people.
-func (s seen) words() []string {
-	words := []string{s.Status}
-	add := func(word string) {
-		if word != "" {
-			words = append(words, listing.Clip(word, 80))
-		}
-	}
-	add(s.ErrorClass)
-	add(s.Harness)
-	add(s.Model)
-	if d, ok := listing.DurationOf(s.Summary, s.now); ok {
-		add(listing.ShortDuration(d))
-	}
-	add(listing.Dollars(s.Cost))
-	state, silence := listing.StateOf(s.Summary, s.now)
-	switch {
-	case s.Status != thread.StatusRunning || s.LastEntryAt == "":
-	case state == listing.Silent, state == listing.Dead:
-		add(state)
-		add("no entry for " + listing.ShortDuration(silence))
-	default:
-		if state == listing.Waiting {
-			add(strings.TrimSpace("waiting for a chat " + listing.WaitingFor(s.Summary, s.now)))
-		}
-		add("last entry " + listing.ShortDuration(silence) + " ago")
-	}
-	if s.Pending > 0 {
-		add(view.Count(int64(s.Pending), "chat") + " not delivered yet")
-	}
-	return words
 }
 
 // jsonRun is a run as status --json prints it.

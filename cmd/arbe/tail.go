@@ -13,7 +13,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/screen"
-	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -46,8 +46,7 @@ type tailing struct {
 	*program
 	client *thread.Client
 	show   func(thread.Entry) error
-	run    string // shown alone; "" for all
-	part   part   // of run
+	part   view.Part // shown alone; without a Run all is shown
 	fold   thread.Fold
 	from   string // the offset to follow from
 }
@@ -62,11 +61,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	case c.Bool("follow") && c.Bool("no-wait"):
 		return cmdline.Usage("--follow and --no-wait exclude each other")
 	}
-	id, err := p.one(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeRead)
+	client, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}
@@ -137,7 +132,7 @@ func (t *tailing) wait(ctx context.Context, noWait bool) error {
 // each takes the thread's next entry.
 func (t *tailing) each(e thread.Entry) error {
 	t.fold.Add(e)
-	if t.run != "" && !t.part.has(e) {
+	if t.part.Run != "" && !t.part.Has(e) {
 		return nil
 	}
 	return t.show(e)
@@ -150,8 +145,8 @@ func (t *tailing) over() bool {
 }
 
 func (t *tailing) latest() (thread.Run, bool) {
-	if t.run != "" {
-		return t.fold.Run(t.run)
+	if t.part.Run != "" {
+		return t.fold.Run(t.part.Run)
 	}
 	return t.fold.Latest()
 }
@@ -250,36 +245,13 @@ func (t *tailing) choose(ctx context.Context, name string) error {
 	case len(found) == 0 && name == "latest": // it is waited for
 		return nil
 	case len(found) == 1:
-		t.run, t.part = found[0], part{run: found[0]}
+		t.part.Run = found[0]
 		return nil
 	case len(found) > 1:
 		return cmdline.Usage("--run %q is ambiguous: %s", name, strings.Join(found, ", "))
 	}
 	return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
 		"thread %s has no run %s; arbe thread status --json %[1]s lists its runs", t.client.Thread, name)}
-}
-
-// part selects the entries of one run. A mirrored line, and a chat from elsewhere, has no run's id: it is of the run
-// that began last before it.
-type part struct {
-	run  string
-	in   bool
-	seen map[string]bool // runs that have begun
-}
-
-func (p *part) has(e thread.Entry) bool {
-	f, err := thread.Scan(e.Payload)
-	if err != nil || f.RunID == "" {
-		return p.in
-	}
-	if p.seen == nil {
-		p.seen = map[string]bool{}
-	}
-	if !p.seen[f.RunID] {
-		p.seen[f.RunID] = true
-		p.in = f.RunID == p.run
-	}
-	return f.RunID == p.run
 }
 
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -69,14 +71,17 @@ func (p *program) threadNew(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	owned, err := ownedThread(c)
+	row := newRow{command: p.command(c), name: c.String("name"), agent: c.String("agent"), tags: c.StringSlice("tag")}
+	owned, err := row.wanted(slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet))
 	if err != nil {
 		return err
 	}
-	if err := awaitServer(c); err != nil {
+	d, err := row.data()
+	if err != nil {
 		return err
 	}
-	client, err := p.client(c, id.String(), token.ScopeWrite)
+	awaitServer(c.Context, d)
+	client, err := row.client(id.String(), token.ScopeWrite)
 	if err != nil {
 		return err
 	}
@@ -85,7 +90,7 @@ func (p *program) threadNew(c *cli.Context) error {
 		if err != nil {
 			return reach(err)
 		}
-		if err := newRow(c, id.String(), server.Installation); err != nil {
+		if err := row.create(c.Context, id.String(), server.Installation); err != nil {
 			return err
 		}
 	}
@@ -100,47 +105,41 @@ func (p *program) threadNew(c *cli.Context) error {
 const serverStart = 3 * time.Second
 
 // awaitServer waits a moment for the address of a server on this machine.
-func awaitServer(c *cli.Context) error {
-	d, err := data(c)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Context, serverStart)
+func awaitServer(ctx context.Context, d daemon.Data) {
+	ctx, cancel := context.WithTimeout(ctx, serverStart)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		if _, err := serverURL(d); err == nil {
-			return nil
+			return
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil // the next step reports what is missing
+			return // the next step reports what is missing
 		}
 	}
 }
 
 func (p *program) threadPost(c *cli.Context) error {
 	if c.NArg() < 1 {
-		return cmdline.Usage("want a thread id; see %s --help", c.Command.HelpName)
+		return cmdline.Usage("want a thread id")
 	}
-	id, err := p.toChange(c, c.Args().First())
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeWrite)
+	cmd := p.command(c)
+	client, err := cmd.writing(c.Context)
 	if err != nil {
 		return err
 	}
 	if c.NArg() > 1 {
-		text := strings.Join(c.Args().Tail(), " ")
-		return p.post(c.Context, client, []thread.Entry{{
-			ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
-			Payload: thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: text}),
-		}})
+		return p.post(c.Context, client, []thread.Entry{chatOf(strings.Join(cmd.args[1:], " "), "", cmd.author)})
 	}
-	in := p.given(c.Context, "entries (NDJSON)", true)
+	return p.postLines(c.Context, client)
+}
+
+// postLines posts the entries on stdin.
+func (p *program) postLines(ctx context.Context, client *thread.Client) error {
+	in := p.given(ctx, "entries (NDJSON)", true)
 	defer in.Close() // what can't be restored is gone
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, thread.MaxEntry+64<<10)
@@ -156,7 +155,7 @@ func (p *program) threadPost(c *cli.Context) error {
 			return cmdline.Usage("stdin line %d: %w", n, err)
 		}
 		if batch = append(batch, e); len(batch) == thread.MaxEntries || size > thread.MaxEntry {
-			if err := p.post(c.Context, client, batch); err != nil {
+			if err := p.post(ctx, client, batch); err != nil {
 				return err
 			}
 			batch, size = nil, 0
@@ -166,7 +165,7 @@ func (p *program) threadPost(c *cli.Context) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("read stdin, line %d: %w", n+1, err)
 	}
-	return p.post(c.Context, client, batch)
+	return p.post(ctx, client, batch)
 }
 
 func (p *program) post(ctx context.Context, client *thread.Client, entries []thread.Entry) error {
@@ -184,11 +183,7 @@ func (p *program) post(ctx context.Context, client *thread.Client, entries []thr
 }
 
 func (p *program) threadRead(c *cli.Context) error {
-	id, err := p.one(c)
-	if err != nil {
-		return err
-	}
-	client, err := p.client(c, id, token.ScopeRead)
+	client, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}

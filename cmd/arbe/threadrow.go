@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,41 +14,46 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-// ownedThread reports whether a new thread is to be a house's.
-func ownedThread(c *cli.Context) (bool, error) {
-	house, database := c.String("house"), c.String("database")
-	described := slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet)
-	switch {
-	case house == "" && described:
-		return false, cmdline.Usage("--name, --tag and --agent need --house")
-	case database == "" && (described || house != os.Getenv("ARBE_HOUSE")):
-		return false, errNoDatabase()
-	}
-	return house != "" && database != "", nil
+// newRow is the row of a new thread, as a person has typed it.
+type newRow struct {
+	command
+	name, agent string
+	tags        []string
 }
 
-// newRow makes the row of a thread on the log with this id. It comes before the thread's entries: what a crash leaves
+// wanted reports whether the new thread is to be a house's. described is set where more than the house is typed.
+func (r newRow) wanted(described bool) (bool, error) {
+	switch {
+	case r.house == "" && described:
+		return false, cmdline.Usage("--name, --tag and --agent need --house")
+	case r.database == "" && (described || r.house != os.Getenv("ARBE_HOUSE")):
+		return false, errNoDatabase()
+	}
+	return r.house != "" && r.database != "", nil
+}
+
+// create makes the row of a thread on the log with this id. It comes before the thread's entries: what a crash leaves
 // is a row without any.
-func newRow(c *cli.Context, id, log string) error {
-	db, err := openDatabase(c)
+func (r newRow) create(ctx context.Context, id, log string) error {
+	db, err := openDatabase(ctx, r.database)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	s := db.Of(log).Host()
-	h, err := findHouse(c, s, c.String("house"))
+	h, err := findHouse(ctx, s, r.house)
 	if err != nil {
 		return databaseExit(err)
 	}
-	n := rows.NewThread{ID: id, House: h.ID, Name: c.String("name"), Tags: c.StringSlice("tag")}
-	if name := c.String("agent"); name != "" {
-		a, err := findAgent(c, s, name)
+	n := rows.NewThread{ID: id, House: h.ID, Name: r.name, Tags: r.tags}
+	if r.agent != "" {
+		a, err := findAgent(ctx, s, r.agent)
 		if err != nil {
 			return databaseExit(err)
 		}
 		n.Agent = a.ID
 	}
-	_, err = s.CreateThread(c.Context, n)
+	_, err = s.CreateThread(ctx, n)
 	return databaseExit(err)
 }
 
@@ -75,7 +81,7 @@ func (p *program) setThread(c *cli.Context, s control.Scope) error {
 	if !slices.ContainsFunc([]string{"name", "pin", "unpin", "tag", "untag", "close", "open"}, c.IsSet) {
 		return cmdline.Usage("want what to change")
 	}
-	id, err := p.toChange(c, c.Args().First())
+	id, err := p.command(c).toChange(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -17,9 +18,10 @@ import (
 
 // scopes are the scopes of tokens as --scope names them.
 var scopes = map[string][]string{
-	"read": {
-		token.ScopeRead,
-	}, "write": {token.ScopeWrite}, "renew": {token.ScopeRenew}, "delete": {token.ScopeRead, token.ScopeDelete},
+	"read":   {token.ScopeRead},
+	"write":  {token.ScopeWrite},
+	"renew":  {token.ScopeRenew},
+	"delete": {token.ScopeRead, token.ScopeDelete},
 }
 
 // serverScopes are the scopes, as --scope names them, of tokens that are for no stream.
@@ -28,36 +30,8 @@ var serverScopes = map[string]token.Grant{
 	"page":    {Stream: token.SubjectPage, Scope: []string{token.ScopePage}},
 }
 
-// mintLogin prints a login token of an agent.
-func (p *program) mintLogin(c *cli.Context) error {
-	for _, name := range []string{"thread", "stream", "run", "author", "house"} {
-		if c.IsSet(name) {
-			return cmdline.Usage("--scope member is for the threads of the agent's houses: want no --%s", name)
-		}
-	}
-	switch {
-	case c.Args().Present():
-		return cmdline.Usage("token mint takes no arguments")
-	case c.String("scope") != "member" || uuid.Validate(c.String("agent")) != nil:
-		return cmdline.Usage("--scope member and --agent UUID need each other")
-	case c.Duration("ttl") <= 0:
-		return cmdline.Usage("--ttl: want more than 0")
-	}
-	d, err := data(c)
-	if err != nil {
-		return err
-	}
-	key, err := secret(d)
-	if err != nil {
-		return err
-	}
-	signed, err := member.SignLogin(key, c.String("agent"), time.Now().Add(c.Duration("ttl")))
-	if err != nil {
-		return cmdline.Usage("--agent: %v", err)
-	}
-	fmt.Fprintln(p.stdout, signed)
-	return nil
-}
+// scopeMember is the --scope of the login of an agent.
+const scopeMember = "member"
 
 // maxHouse is the length of the longest id of a house, in bytes.
 const maxHouse = 200
@@ -85,73 +59,126 @@ func (p *program) tokenCommand() *cli.Command {
 			&cli.StringFlag{Name: "agent", Usage: "with --scope member: the agent that logs in, a `UUID`"},
 			&cli.DurationFlag{Name: "ttl", Value: token.WriteTTL, Usage: "let the token expire after `DURATION`"},
 		},
-		Action: func(c *cli.Context) error {
-			scope, ok := scopes[c.String("scope")]
-			grant, whole := serverScopes[c.String("scope")]
-			if c.String("scope") == "member" || c.IsSet("agent") {
-				return p.mintLogin(c)
-			}
-			if whole {
-				scope, ok = grant.Scope, true
-			}
-			switch {
-			case whole && (c.IsSet("thread") || c.IsSet("stream") || c.IsSet("run") || c.IsSet("author")):
-				return cmdline.Usage("--scope %s is for all threads: want no --thread, --stream, --run or --author",
-					c.String("scope"))
-			case c.Args().Present():
-				return cmdline.Usage("token mint takes no arguments")
-			case c.IsSet("stream") && (c.String("stream") == "" || c.IsSet("thread") ||
-				strings.HasPrefix(c.String("stream"), thread.StreamName("")) ||
-				c.String("stream") == token.SubjectAdmin):
-				return cmdline.Usage("--stream: want the name of a stream that is no thread, and no --thread")
-			case !whole && !c.IsSet("stream") && !thread.ValidThread(c.String("thread")):
-				return cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", c.String("thread"))
-			case !ok:
-				return cmdline.Usage(
-					"--scope %q: want write, read, renew, delete, threads, page or member",
-					c.String("scope"),
-				)
-			case c.String("run") != "" && !thread.ValidRun(c.String("run")):
-				return cmdline.Usage("--run %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", c.String("run"))
-			case len(c.String("author")) > thread.MaxAuthor ||
-				strings.ContainsFunc(c.String("author"), unicode.IsControl):
-				return cmdline.Usage("--author: want at most %d bytes without control characters", thread.MaxAuthor)
-			case len(c.String("house")) > maxHouse || strings.ContainsFunc(c.String("house"), unicode.IsControl):
-				return cmdline.Usage("--house: want at most %d bytes without control characters", maxHouse)
-			case c.String("house") != "" && (c.IsSet("stream") || c.String("scope") == "page"):
-				return cmdline.Usage("--house is for --thread and for --scope threads")
-			case c.Duration("ttl") <= 0:
-				return cmdline.Usage("--ttl: want more than 0")
-			}
-			id, err := p.toChange(c, c.String("thread"))
-			if err != nil {
-				return err
-			}
-			d, err := data(c)
-			if err != nil {
-				return err
-			}
-			key, err := secret(d)
-			if err != nil {
-				return err
-			}
-			name := c.String("stream")
-			switch {
-			case whole:
-				name = grant.Stream
-			case name == "":
-				name = thread.StreamName(id)
-			}
-			token, err := token.Sign(key, token.Grant{
-				Stream: name, Scope: scope, Run: c.String("run"), Author: c.String("author"),
-				House: c.String("house"), Until: time.Now().Add(c.Duration("ttl")),
-			})
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(p.stdout, token)
-			return nil
-		},
+		Action: p.mintAction,
 	}
 	return &cli.Command{Name: "token", Usage: "make tokens for threads", Subcommands: []*cli.Command{mint}}
+}
+
+// mint is a token that is asked for.
+type mint struct {
+	command
+	thread, stream, scope, run, agent string
+	ttl                               time.Duration
+	set                               map[string]bool // flags that were given
+}
+
+func (p *program) mintAction(c *cli.Context) error {
+	m := mint{
+		command: p.command(c), thread: c.String("thread"), stream: c.String("stream"), scope: c.String("scope"),
+		run: c.String("run"), agent: c.String("agent"), ttl: c.Duration("ttl"), set: map[string]bool{},
+	}
+	for _, name := range []string{"thread", "stream", "run", "author", "house", "agent"} {
+		m.set[name] = c.IsSet(name)
+	}
+	sign := m.token
+	if m.scope == scopeMember || m.set["agent"] {
+		sign = m.login
+	}
+	signed, err := sign(c.Context)
+	if err == nil {
+		fmt.Fprintln(p.stdout, signed)
+	}
+	return err
+}
+
+// key returns the secret that signs.
+func (m mint) key() ([]byte, error) {
+	d, err := m.data()
+	if err != nil {
+		return nil, err
+	}
+	return secret(d)
+}
+
+// login returns a login token of an agent.
+func (m mint) login(context.Context) (string, error) {
+	for _, name := range []string{"thread", "stream", "run", "author", "house"} {
+		if m.set[name] {
+			return "", cmdline.Usage("--scope member is for the threads of the agent's houses: want no --%s", name)
+		}
+	}
+	switch {
+	case len(m.args) > 0:
+		return "", cmdline.Usage("token mint takes no arguments")
+	case m.scope != scopeMember || uuid.Validate(m.agent) != nil:
+		return "", cmdline.Usage("--scope member and --agent UUID need each other")
+	case m.ttl <= 0:
+		return "", cmdline.Usage("--ttl: want more than 0")
+	}
+	key, err := m.key()
+	if err != nil {
+		return "", err
+	}
+	signed, err := member.SignLogin(key, m.agent, time.Now().Add(m.ttl))
+	if err != nil {
+		return "", cmdline.Usage("--agent: %v", err)
+	}
+	return signed, nil
+}
+
+// token returns a token for a stream, the list of threads or the page.
+func (m mint) token(ctx context.Context) (string, error) {
+	grant, err := m.grant()
+	if err != nil {
+		return "", err
+	}
+	id, err := m.toChange(ctx, m.thread)
+	if err != nil {
+		return "", err
+	}
+	if grant.Stream == "" {
+		grant.Stream = thread.StreamName(id)
+	}
+	key, err := m.key()
+	if err != nil {
+		return "", err
+	}
+	return token.Sign(key, grant)
+}
+
+// grant returns what the token grants, without the stream of a thread.
+func (m mint) grant() (token.Grant, error) {
+	g, whole := serverScopes[m.scope]
+	known := whole
+	if !whole {
+		g.Stream = m.stream
+		g.Scope, known = scopes[m.scope]
+	}
+	g.Run, g.Author, g.House, g.Until = m.run, m.author, m.house, time.Now().Add(m.ttl)
+	isThread := strings.HasPrefix(m.stream, thread.StreamName(""))
+	control := func(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
+	switch {
+	case whole && (m.set["thread"] || m.set["stream"] || m.set["run"] || m.set["author"]):
+		const text = "--scope %s is for all threads: want no --thread, --stream, --run or --author"
+		return g, cmdline.Usage(text, m.scope)
+	case len(m.args) > 0:
+		return g, cmdline.Usage("token mint takes no arguments")
+	case m.set["stream"] && (m.stream == "" || m.set["thread"] || isThread || m.stream == token.SubjectAdmin):
+		return g, cmdline.Usage("--stream: want the name of a stream that is no thread, and no --thread")
+	case !whole && !m.set["stream"] && !thread.ValidThread(m.thread):
+		return g, cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", m.thread)
+	case !known:
+		return g, cmdline.Usage("--scope %q: want write, read, renew, delete, threads, page or member", m.scope)
+	case m.run != "" && !thread.ValidRun(m.run):
+		return g, cmdline.Usage("--run %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", m.run)
+	case len(m.author) > thread.MaxAuthor || control(m.author):
+		return g, cmdline.Usage("--author: want at most %d bytes without control characters", thread.MaxAuthor)
+	case len(m.house) > maxHouse || control(m.house):
+		return g, cmdline.Usage("--house: want at most %d bytes without control characters", maxHouse)
+	case m.house != "" && (m.set["stream"] || m.scope == "page"):
+		return g, cmdline.Usage("--house is for --thread and for --scope threads")
+	case m.ttl <= 0:
+		return g, cmdline.Usage("--ttl: want more than 0")
+	}
+	return g, nil
 }

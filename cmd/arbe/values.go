@@ -60,7 +60,8 @@ func (p *program) listThreads(flag func(string) string) (all []cmdline.Candidate
 	key, err := secret(d)
 	if err != nil {
 		// A token in the environment is for one thread.
-		if id, is := strings.CutPrefix(subject(os.Getenv("ARBE_STREAM_TOKEN")), thread.StreamName("")); is {
+		subject, _ := token.Peek(os.Getenv("ARBE_STREAM_TOKEN"))
+		if id, is := thread.OfStream(subject); is {
 			all = append(all, cmdline.Candidate{Word: id})
 		}
 		return all

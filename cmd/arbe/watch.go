@@ -10,24 +10,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// watchList shows the list as it changes.
-func (p *program) watchList(c *cli.Context, client *thread.Client, f thread.Filter) error {
-	w := watched{list: thread.NewList(client), filter: f, limit: thread.ListLimit}
-	if _, live := cmdline.Terminal(p.stdout); live && os.Getenv("TERM") != "dumb" && !c.Bool("json") {
+// watch shows the list as it changes.
+func (q listQuery) watch(ctx context.Context, client *thread.Client) error {
+	w := watched{list: thread.NewList(client), filter: q.filter, limit: thread.ListLimit}
+	if _, live := cmdline.Terminal(q.stdout); live && os.Getenv("TERM") != "dumb" && !q.json {
 		client.Log = nil // it would write into the table, which has a line for a server that is away
-		return p.watchTable(c.Context, w, c.Int("n"))
+		return q.watchTable(ctx, w, q.most)
 	}
-	if n := c.Int("n"); n > 0 {
-		w.limit = min(n, w.limit)
+	if q.most > 0 {
+		w.limit = min(q.most, w.limit)
 	}
-	return p.watchLines(c.Context, w, c.Bool("json"))
+	return q.watchLines(ctx, w, q.json)
 }
 
 // watched is a list to watch.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/launch"
@@ -83,31 +82,24 @@ func (h host) withdraw(ctx context.Context, id string) (done bool, err error) {
 }
 
 // cancelTask asks for the end of a task that waits, and ends it unless a host has it: then that one does.
-func (h host) cancelTask(c *cli.Context, o rows.Task, reason string) (ended bool, err error) {
+func (h host) cancelTask(ctx context.Context, o rows.Task, author, reason string) (ended bool, err error) {
 	client, err := h.client(o.Thread)
 	if err != nil {
 		return false, err
 	}
-	_, err = client.Append(c.Context, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: c.String("author"),
-		Payload: thread.Marshal(thread.Cancel{
-			Signal: thread.Signal{Type: thread.TypeCancel, RunID: o.Run(), Harness: o.Harness}, Reason: reason,
-		}),
-	}})
-	if err != nil {
+	if _, err = client.Append(ctx, []thread.Entry{endOf(o.Run(), o.Harness, author, reason)}); err != nil {
 		return false, reach(err)
 	}
-	if _, err = h.withdraw(c.Context, o.Thread); rows.IsAway(err) {
+	if _, err = h.withdraw(ctx, o.Thread); rows.IsAway(err) {
 		return false, databaseExit(err)
 	} else if err != nil {
 		return false, reach(err)
 	}
-	var fold thread.Fold // the server may have ended it before
-	_, err = client.Only("signal.").Read(c.Context, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-	if err != nil || statusOf(&fold, o.Run()) != thread.StatusCancelled {
+	fold, _, err := readSignals(ctx, client) // the server may have ended it before
+	if err != nil || statusOf(fold, o.Run()) != thread.StatusCancelled {
 		return false, reach(err)
 	}
-	s, err := h.reconciler(c).Thread(c.Context, o.Thread)
+	s, err := h.reconciler().Thread(ctx, o.Thread)
 	if !s.Open {
 		h.forget(o.Thread)
 	}

@@ -57,7 +57,7 @@ const (
 // ErrNoKeys is the error of a token whose provider's keys could not be read yet.
 var ErrNoKeys = errors.New("the keys of the identity provider can't be read now")
 
-// NewProvider returns a provider with these fields. It reads no keys yet.
+// NewProvider returns a provider with these fields. It reads no keys yet, but a file with keys has to be readable.
 func NewProvider(source, issuer, audience string, logger *slog.Logger) (*Provider, error) {
 	if source == "" || issuer == "" || audience == "" {
 		return nil, errors.New("an identity provider has keys (a file or an https URL), an issuer and an audience")
@@ -67,6 +67,10 @@ func NewProvider(source, issuer, audience string, logger *slog.Logger) (*Provide
 		if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())) {
 			return nil, fmt.Errorf("the identity provider's keys at %q: want an https URL or a file's path", source)
 		}
+	} else if f, err := os.Open(source); err != nil {
+		return nil, fmt.Errorf("keys of the identity provider: %w", err)
+	} else {
+		_ = f.Close() // nothing was read
 	}
 	return &Provider{
 		Source: source, Issuer: issuer, Audience: audience, Logger: logger, reading: make(chan struct{}, 1),

@@ -13,6 +13,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -262,9 +264,13 @@ func TestKeySets(t *testing.T) {
 
 // TestSources has the places that keys come from.
 func TestSources(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for source, good := range map[string]bool{
 		"https://id.example/jwks": true, "http://127.0.0.1:1/jwks": true, "http://localhost:54321/jwks": true,
-		"keys":                   true,
+		file: true, file + ".missing": false,
 		"http://id.example/jwks": false, "ftp://id.example/jwks": false, "https://": false, "": false,
 		"file:///etc/keys": false,
 	} {
@@ -273,7 +279,7 @@ func TestSources(t *testing.T) {
 		}
 	}
 	for _, row := range [][2]string{{"", audience}, {issuer, ""}} {
-		if _, err := member.NewProvider("keys", row[0], row[1], nil); err == nil {
+		if _, err := member.NewProvider(file, row[0], row[1], nil); err == nil {
 			t.Errorf("issuer %q, audience %q", row[0], row[1])
 		}
 	}

@@ -12,8 +12,8 @@ import (
 type Rows interface {
 	// Claimed returns the run that has claimed a thread's row, and for how long; "" for none.
 	Claimed(ctx context.Context, thread string) (run string, since time.Duration, err error)
-	// Obtain returns the box of a thread. It returns a *rows.ClaimedError where a run that is not in Known has the row. Of
-	// several calls for one holder the latest makes a pending box: what the others report of it is refused.
+	// Obtain returns the box of a thread. It returns a *rows.ClaimedError where a run that is not in Known has the row.
+	// Of several calls for one holder the latest makes a pending box: what the others report of it is refused.
 	Obtain(ctx context.Context, o rows.BoxOrder) (rows.BoxTurn, error)
 	// Noted notes that the logs of threads have the signal of their new box.
 	Noted(ctx context.Context, row string, threads []string) error

@@ -3,6 +3,8 @@
 package token
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -183,6 +185,25 @@ func verify(secrets [][]byte, token string) (Grant, error) {
 		Author:  c.Author,
 		Until:   c.ExpiresAt.Time,
 	}, nil
+}
+
+// Peek returns the subject and the expiry of a token, unverified: "" where it can't be parsed, and the zero time where
+// it has no expiry.
+func Peek(token string) (subject string, until time.Time) {
+	_, rest, _ := strings.Cut(token, ".")
+	part, _, _ := strings.Cut(rest, ".")
+	var c struct {
+		Sub string
+		Exp float64
+	}
+	b, err := base64.RawURLEncoding.DecodeString(part)
+	if err != nil || json.Unmarshal(b, &c) != nil {
+		return "", until
+	}
+	if c.Exp > 0 {
+		until = time.Unix(int64(c.Exp), 0)
+	}
+	return c.Sub, until
 }
 
 // ParseSecrets reads secrets with commas between them. The first one signs and all verify, so that a secret can be

@@ -2,6 +2,7 @@ package token_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"strings"
 	"testing"
@@ -121,6 +122,34 @@ func TestParseSecrets(t *testing.T) {
 	for _, s := range []string{"", "short", string(first) + ",", string(first) + ",short"} {
 		if _, err := token.ParseSecrets(s); !errors.Is(err, token.ErrShortSecret) {
 			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func TestPeek(t *testing.T) {
+	until := time.Now().Add(-time.Hour).Truncate(time.Second)
+	signed, err := token.Sign(first, token.Grant{Stream: "arbe-thread-t1", Scope: []string{"read"}, Until: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claiming := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".x"
+	}
+	for _, tt := range []struct {
+		token, subject string
+		until          time.Time
+	}{
+		{signed, "arbe-thread-t1", until}, // also one that has expired
+		{claiming(`{"sub":"threads","exp":1500000000.5}`), "threads", time.Unix(1500000000, 0)},
+		{claiming(`{"sub":"threads"}`), "threads", time.Time{}},
+		{claiming(`{"sub":7}`), "", time.Time{}},
+		{claiming(`{`), "", time.Time{}},
+		{"a.!.c", "", time.Time{}},
+		{"secret", "", time.Time{}},
+		{"", "", time.Time{}},
+	} {
+		if subject, until := token.Peek(tt.token); subject != tt.subject || !until.Equal(tt.until) {
+			t.Errorf("%.40s: %q until %v, want %q until %v", tt.token, subject, until, tt.subject, tt.until)
 		}
 	}
 }

@@ -54,6 +54,39 @@ func DurationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(start)), true
 }
 
+// Words returns a thread's status and what is known of its latest run, for people.
+func Words(v thread.Summary, now time.Time) []string {
+	words := []string{v.Status}
+	add := func(word string) {
+		if word != "" {
+			words = append(words, Clip(word, 80))
+		}
+	}
+	add(v.ErrorClass)
+	add(v.Harness)
+	add(v.Model)
+	if d, ok := DurationOf(v, now); ok {
+		add(ShortDuration(d))
+	}
+	add(Dollars(v.Cost))
+	state, silence := StateOf(v, now)
+	switch {
+	case v.Status != thread.StatusRunning || v.LastEntryAt == "":
+	case state == Silent, state == Dead:
+		add(state)
+		add("no entry for " + ShortDuration(silence))
+	default:
+		if state == Waiting {
+			add(strings.TrimSpace("waiting for a chat " + WaitingFor(v, now)))
+		}
+		add("last entry " + ShortDuration(silence) + " ago")
+	}
+	if v.Pending > 0 {
+		add(view.Count(int64(v.Pending), "chat") + " not delivered yet")
+	}
+	return words
+}
+
 // WriteRows writes threads as lines for programs, as WriteRow does.
 func WriteRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) error {
 	for _, v := range rows {

@@ -48,8 +48,7 @@ func (a *API) memberTask(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// ofTask makes a refusal of what a task's body names, which would be an answer about the path at other routes, one of
-// the task.
+// ofTask makes a refusal of what a task's body names an answer about the task. At other routes it is about the path.
 func ofTask(err error) error {
 	var refused *rows.Refusal
 	if !errors.As(err, &refused) {

@@ -411,7 +411,7 @@ type queued struct {
 func (q *queue) add(o rows.Task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.tasks[o.Thread] = &queued{Order: o}
+	q.tasks[o.Thread] = &queued{Task: o}
 }
 
 // wait waits until all tasks are done.
@@ -490,7 +490,7 @@ func (h host) Take(_ context.Context, lease time.Duration, limit int) (all []row
 		if t := h.tasks[id]; !t.done && !t.due.After(time.Now()) && len(all) < limit {
 			t.host, t.due = h.p, time.Now().Add(lease)
 			t.Attempts++
-			all = append(all, t.Order)
+			all = append(all, t.Task)
 		}
 	}
 	return all, nil

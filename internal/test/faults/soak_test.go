@@ -18,9 +18,9 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// TestSoak plays random faults at random times on random runs. ARBE_SOAK is their number. A run that fails the test
+// TestFullSoak plays random faults at random times on random runs. ARBE_SOAK is their number. A run that fails the test
 // prints its seed, and ARBE_SOAK_SEED plays that schedule again.
-func TestSoak(t *testing.T) {
+func TestFullSoak(t *testing.T) {
 	t.Parallel()
 	if text := os.Getenv("ARBE_SOAK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)

@@ -163,6 +163,9 @@ func (w *world) post(id string, entries ...string) {
 	}
 }
 
+// prompt is the prompt of the run, which the session has on record.
+const prompt = `r1.prompt {"type":"chat","text":"what is two and three?","runId":"r1"}`
+
 // mirror posts a session of the invented harness.
 func (w *world) mirror(id string) error {
 	path := filepath.Join(w.t.TempDir(), "a1.jsonl")
@@ -171,8 +174,10 @@ func (w *world) mirror(id string) error {
 	}
 	client, _ := w.client(id)
 	m := &mirror.Mirror{
-		Encoder: mirror.Encoder{Namer: mirror.Namer{Dialect: abacus, Session: "a1"}, Redact: &thread.Redactor{}},
-		Path:    path, Log: slog.New(slog.DiscardHandler),
+		Encoder: mirror.Encoder{
+			Namer: mirror.Namer{Dialect: abacus, Session: "a1"}, Redact: &thread.Redactor{}, Prompt: "r1.prompt",
+		},
+		Path: path, Log: slog.New(slog.DiscardHandler),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			_, err := client.Append(ctx, entries)
 			return err
@@ -219,7 +224,7 @@ var end = status("r1.end.0", "completed",
 // An invented harness is posted, listed, watched, exported and reconciled, with no code of its own but its dialect.
 func TestInvented(t *testing.T) {
 	w := newWorld(t, append(session.Harnesses(), abacus))
-	w.post("t1", status("r1.running", "running", `,"parent":{"threadId":"parent"}`))
+	w.post("t1", status("r1.running", "running", `,"parent":{"threadId":"parent"}`), prompt)
 	if err := w.mirror("t1"); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +317,7 @@ func TestLists(t *testing.T) {
 // The lines of a listed harness are a sign of life of a run whose signals are old.
 func TestInventedLives(t *testing.T) {
 	w := newWorld(t, append(session.Harnesses(), abacus))
-	w.post("t1", status("r1.running", "running", ""))
+	w.post("t1", status("r1.running", "running", ""), prompt)
 	if err := w.mirror("t1"); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +358,7 @@ func TestInventedLives(t *testing.T) {
 // A turn of an invented harness is one of a session of another, and the other way around.
 func TestInventedCrossing(t *testing.T) {
 	w := newWorld(t, append(session.Harnesses(), abacus))
-	w.post("t1", status("r1.running", "running", ""))
+	w.post("t1", status("r1.running", "running", ""), prompt)
 	if err := w.mirror("t1"); err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +373,8 @@ func TestInventedCrossing(t *testing.T) {
 	}
 	for _, d := range session.Harnesses() {
 		var file bytes.Buffer
-		if err := w.session(&file, d.Harness, entries); err != nil || !strings.Contains(file.String(), "exactly five") {
+		if err := w.session(&file, d.Harness, entries); err != nil ||
+			!strings.Contains(file.String(), "exactly five") || !strings.Contains(file.String(), "two and three") {
 			t.Errorf("%s: %v, %s", d.Harness, err, &file)
 		}
 	}

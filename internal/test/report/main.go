@@ -1,8 +1,8 @@
 // Command report runs "go test -json" commands, each argument one command line, two at a time, and prints their
-// results as go test does: a line for each package, and the output of tests that failed. At the end it counts passed
-// and skipped tests and lists the skipped ones with their reasons. It exits with 1 where a package failed, where a
-// command ran no package, and, if $CI is set, where a test was skipped for a reason other than a missing feature of
-// the kernel.
+// results as go test does: a line for each package, with the processor seconds of its tests and of what they started,
+// and the output of tests that failed. At the end it counts passed and skipped tests, names the packages that took
+// longest, and lists the skipped tests with their reasons. It exits with 1 where a package failed, where a command ran
+// no package, and, if $CI is set, where a test was skipped for a reason other than a missing feature of the kernel.
 package main
 
 import (
@@ -23,6 +23,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == argSpent {
+		os.Exit(spent(os.Args[2:]))
+	}
 	// go run does not pass on the signal that it dies of.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGTERM), 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "report: end with the parent:", err)
@@ -69,6 +72,10 @@ func report(ctx context.Context, commands []string, w io.Writer, ci bool) int {
 // run runs one command and calls each with the lines of its output. A go test that ran and failed is no error: its
 // output has the failure.
 func run(ctx context.Context, line string, each func([]byte)) error {
+	line, err := measured(line)
+	if err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+line)
 	// go test leaves it to a terminal to interrupt the tests, too: one signal for the group is for all of them.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

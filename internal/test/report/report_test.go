@@ -23,7 +23,10 @@ func TestTally(t *testing.T) {
 {"Action":"skip","Package":"p","Test":"TestB","Elapsed":0}
 `
 	}
-	const passes, fails = `{"Action":"pass","Package":"p","Elapsed":1.25}` + "\n", `{"Action":"fail","Package":"p","Elapsed":1.25}` + "\n"
+	const passes = `{"Action":"output","Package":"p","Output":"processor seconds: 2.50\n"}
+{"Action":"pass","Package":"p","Elapsed":1.25}
+`
+	const fails = `{"Action":"fail","Package":"p","Elapsed":1.25}` + "\n"
 	for _, tt := range []struct {
 		name, in string
 		ci       bool
@@ -31,7 +34,11 @@ func TestTally(t *testing.T) {
 		want     []string
 		not      string
 	}{
-		{"passed", ok + passes, true, 0, []string{"ok  \tp\t1.2s\n", "1 tests passed, 0 skipped", "\nthe longest: p 1 s\n"}, "quiet"},
+		{
+			"passed", ok + passes, true, 0,
+			[]string{"ok  \tp\t1.2s\t2.5 processor seconds\n", "1 tests passed, 0 skipped", "\nthe longest: p 1 s\n"},
+			"quiet",
+		},
 		{
 			"skipped", ok + skipped("no reason") + passes, false, 0,
 			[]string{"1 skipped", "p TestB: b_test.go:1: no reason\n"},

@@ -44,13 +44,17 @@ type tally struct {
 	w      io.Writer
 	output map[[2]string][]string // by package and test, until it ended well
 	took   map[string]float64     // seconds by package
+	spent  map[string]float64     // processor seconds by package
 	bad    map[string]bool        // packages that failed, commands that could not run
 	skips  []skip
 	passed int
 }
 
 func newTally(w io.Writer) *tally {
-	return &tally{w: w, output: map[[2]string][]string{}, took: map[string]float64{}, bad: map[string]bool{}}
+	return &tally{
+		w: w, output: map[[2]string][]string{},
+		took: map[string]float64{}, spent: map[string]float64{}, bad: map[string]bool{},
+	}
 }
 
 // broken notes a command that could not run.
@@ -73,6 +77,10 @@ func (t *tally) add(line []byte) {
 	case "build-fail":
 		t.bad[e.ImportPath] = true
 	case "output":
+		if f, ok := secondsOf(e.Output); ok && e.Test == "" {
+			t.spent[e.Package] += f
+			return
+		}
 		t.output[key] = append(t.output[key], e.Output)
 	case "pass", "skip", "fail":
 		t.end(key, e)
@@ -85,10 +93,10 @@ func (t *tally) end(key [2]string, e event) {
 	delete(t.output, key)
 	switch {
 	case e.Test == "":
-		t.took[e.Package] = e.Elapsed
+		t.took[e.Package] += e.Elapsed
 		switch e.Action {
 		case "pass":
-			fmt.Fprintf(t.w, "ok  \t%s\t%.1fs\n", e.Package, e.Elapsed)
+			fmt.Fprintf(t.w, "ok  \t%s\t%.1fs\t%.1f processor seconds\n", e.Package, e.Elapsed, t.spent[e.Package])
 		case "fail":
 			t.bad[e.Package] = true
 			t.unfinished(e.Package)
@@ -140,14 +148,14 @@ func excused(reason string) string {
 	return ""
 }
 
-// longest returns the packages that took longest, the last part of each name with its time.
-func (t *tally) longest() string {
-	names := slices.SortedFunc(maps.Keys(t.took), func(a, b string) int {
-		return cmp.Or(cmp.Compare(t.took[b], t.took[a]), cmp.Compare(a, b))
+// largest returns the packages with the largest of some numbers of seconds, the last part of each name with its number.
+func largest(seconds map[string]float64) string {
+	names := slices.SortedFunc(maps.Keys(seconds), func(a, b string) int {
+		return cmp.Or(cmp.Compare(seconds[b], seconds[a]), cmp.Compare(a, b))
 	})
 	names = names[:min(len(names), 8)]
 	for i, name := range names {
-		names[i] = fmt.Sprintf("%s %.0f s", strings.TrimPrefix(name, module), t.took[name])
+		names[i] = fmt.Sprintf("%s %.0f s", strings.TrimPrefix(name, module), seconds[name])
 	}
 	return strings.Join(names, ", ")
 }
@@ -157,9 +165,19 @@ const module = "arbe.0sk.ar/runner/"
 
 // summary prints the counts and the packages that took longest, and returns the exit status.
 func (t *tally) summary(took time.Duration, ci bool) int {
-	fmt.Fprintf(t.w, "%d tests passed, %d skipped, in %.0f s\n", t.passed, len(t.skips), took.Seconds())
-	if longest := t.longest(); longest != "" {
-		fmt.Fprintf(t.w, "the longest: %s\n", longest)
+	all := 0.0
+	for _, f := range t.spent {
+		all += f
+	}
+	fmt.Fprintf(t.w, "%d tests passed, %d skipped, in %.0f s, with %.0f s of processor\n",
+		t.passed, len(t.skips), took.Seconds(), all)
+	for _, what := range []struct {
+		name    string
+		seconds map[string]float64
+	}{{"the longest", t.took}, {"the dearest, by processor", t.spent}} {
+		if list := largest(what.seconds); list != "" {
+			fmt.Fprintf(t.w, "%s: %s\n", what.name, list)
+		}
 	}
 	status := 0
 	for _, s := range t.skips {

@@ -179,6 +179,13 @@ func (s *houseServer) ask(who, method, path, body string, header ...string) (sta
 	}); err != nil {
 		s.t.Errorf("not as docs/openapi.yaml has it: %v", err)
 	}
+	for _, of := range []string{
+		"SQLSTATE", "create thread:", "change thread ", "delegate from thread ", "list threads:",
+	} {
+		if strings.Contains(string(b), of) {
+			s.t.Errorf("%s %s as %s: the answer has %q of the database: %s", method, path, who, of, b)
+		}
+	}
 	return resp.StatusCode, string(b)
 }
 

@@ -1,0 +1,277 @@
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"arbe.0sk.ar/runner/internal/test/scene"
+
+	"arbe.0sk.ar/runner/internal/test/agents"
+	"arbe.0sk.ar/runner/internal/test/model"
+)
+
+// TestFullDocs runs the commands of the documents' console blocks, as a user with pi installed would type them into one
+// shell, and looks for the output that stands under them.
+func TestFullDocs(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob("../../../../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := 0
+	for _, path := range append(docs, more...) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range strings.Split(string(b), "```console\n")[1:] {
+			blocks++
+			block, _, _ = strings.Cut(block, "```")
+			t.Run(fmt.Sprintf("%s.%d", filepath.Base(path), i), func(t *testing.T) {
+				t.Parallel()
+				typed(t, block)
+			})
+		}
+	}
+	if blocks == 0 {
+		t.Error("no console blocks in the documents")
+	}
+}
+
+// typed runs a block's commands.
+func typed(t *testing.T, block string) {
+	haiku := model.Tool{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "a haiku"}}
+	version := scene.Pi078
+	if strings.Contains(block, "--live") { // for which it is too old
+		version = "0.87.1"
+	}
+	s := scene.New(t, version,
+		model.Reply{Tools: []model.Tool{haiku}}, scene.Say("Done."), scene.Say("Another one."), scene.Say("The end."))
+	for _, name := range []string{"ARBE_THREAD_ID", "ARBE_STREAM_URL", "ARBE_STREAM_TOKEN", "ARBE_RUN_ID"} {
+		s.Without(name)
+	}
+	script := "set -e\ntrap 'kill $(jobs -p)' EXIT\n"
+	var want []string
+	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", "")) {
+		line = strings.TrimSuffix(line, "\n")
+		command, is := strings.CutPrefix(line, "$ ")
+		if !is {
+			want = append(want, line)
+			continue
+		}
+		command = strings.ReplaceAll(command, "8787", "$PORT") // the default port may be taken here
+		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
+		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:0 2>>server.log &", 1) + "\n"
+		if strings.Contains(command, "arbe serve") { // a person is not that fast
+			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\nPORT=$(sed 's/.*://' " +
+				"$ARBE_DATA/address)\n"
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir = filepath.Join(s.Dir, "work")
+	cmd.Env = append(s.Env, "ARBE_DATA="+filepath.Join(s.Dir, "data"))
+	for i, kv := range cmd.Env {
+		if path, is := strings.CutPrefix(kv, "PATH="); is {
+			cmd.Env[i] = "PATH=" + scene.Bin + ":" + path
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, line := range want {
+		if !strings.Contains(string(out), line+"\n") {
+			t.Errorf("want the line %q in\n%s", line, out)
+		}
+	}
+}
+
+var (
+	// span is inline code, and a line of a code block that is not run.
+	span = regexp.MustCompile("(?m)`((?:arbe|arbe-pi-runner|--[a-z])[^`\n]*)`|^    (arbe(?:-pi-runner)? .*)$")
+	// option is a flag in the help of a command, or in a document.
+	option = regexp.MustCompile(`--[a-z][a-z-]*`)
+)
+
+// TestDocCommands looks for each command and flag that a document names in the help of the programs.
+func TestDocCommands(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob("../../../../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := helps{}
+	h.read(t, "arbe")
+	h.read(t, "arbe-pi-runner")
+	named := 0
+	for _, path := range append(docs, more...) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range span.FindAllStringSubmatch(string(b), -1) {
+			named++
+			if problem := h.check(m[1] + m[2]); problem != "" {
+				t.Errorf("%s: %s: %s", filepath.Base(path), m[1]+m[2], problem)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("the documents name no commands")
+	}
+}
+
+// helps are the flags of each command, by its words.
+type helps map[string]map[string]bool
+
+// read reads the help of a command and of those below it.
+func (h helps) read(t *testing.T, words ...string) {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(scene.Bin, words[0]), append(words[1:], "--help")...).Output()
+	if err != nil {
+		t.Fatalf("%v --help: %v", words, err)
+	}
+	flags := map[string]bool{}
+	h[strings.Join(words, " ")] = flags
+	head, options, _ := strings.Cut(string(out), "\nFlags")
+	for _, name := range option.FindAllString(options, -1) {
+		flags[name] = true
+	}
+	_, commands, _ := strings.Cut(head, "\nCommands:\n")
+	for line := range strings.Lines(commands) {
+		name, _, is := strings.Cut(strings.TrimSpace(line), "  ")
+		if is && strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ") {
+			h.read(t, append(slices.Clone(words), name)...)
+		}
+	}
+}
+
+// check returns what is wrong with a command, or with a flag that stands alone; "" for nothing.
+func (h helps) check(text string) string {
+	text, _, _ = strings.Cut(text, " -- ")
+	command := ""
+	for _, word := range strings.Fields(text) {
+		if _, is := h[strings.TrimSpace(command+" "+word)]; !is {
+			break
+		}
+		command = strings.TrimSpace(command + " " + word)
+	}
+	rest := strings.Fields(strings.TrimPrefix(text, command))
+	if sub := len(rest) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(rest[0]); sub && h.holds(command) {
+		return "there is no such command"
+	}
+	for _, name := range option.FindAllString(text, -1) {
+		known := h[command][name] || strings.HasPrefix(text, "arbe") && h["arbe"][name]
+		for _, flags := range h {
+			known = known || command == "" && flags[name]
+		}
+		if !known {
+			return "there is no flag " + name
+		}
+	}
+	return ""
+}
+
+// holds reports whether command has commands below it.
+func (h helps) holds(command string) bool {
+	for name := range h {
+		if strings.HasPrefix(name, command+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestFullDemo runs what "make demo" runs, and holds the README's transcript of it: each line of it without a digit is
+// printed, for times and ids differ.
+func TestFullDemo(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../../demo", scene.Bin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=80")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"pi 0.78.0 starts in", "› bash printf", "  Is it dead, or is it thinking?\n", "✔ completed · exit 0",
+		"$ cat haiku.txt\nThe box is silent.",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+	readme, err := os.ReadFile("../../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, transcript, _ := strings.Cut(string(readme), "```text\n")
+	transcript, _, found := strings.Cut(transcript, "```")
+	if !found {
+		t.Error("the README has no transcript")
+	}
+	for line := range strings.Lines(transcript) {
+		if !strings.ContainsAny(line, "0123456789") && !strings.Contains(string(out), line) {
+			t.Errorf("the README has %q, and the demo does not print it:\n%s", line, out)
+		}
+	}
+	leavesNothing(t, temp)
+}
+
+// TestFullDemoHouse runs what "make demo-house" runs: the bot's run completes with the secret of its environment, and
+// the lists have it by its name.
+func TestFullDemoHouse(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../../demohouse", scene.Bin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=100")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"  Is it dead, or is it thinking?\n", "✔ completed · exit 0", "\ndefault environment  base\n",
+		"\nPiet  member  bot    pi ", "local    default  " + agents.KeyVar, " Haiku #demo\n",
+		"\nThe owner's page: http://127.0.0.1:",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(string(out), "scripted-key-0001") {
+		t.Errorf("the secret's value is in\n%s", out)
+	}
+	leavesNothing(t, temp)
+}
+
+// leavesNothing looks for what a demo has left in its folder for temporary files, and for its processes.
+func leavesNothing(t *testing.T, temp string) {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(temp, "arbe-*"))
+	if err != nil || left != nil {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	procs, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range procs {
+		if dir, err := os.Readlink(p); err == nil && strings.HasPrefix(dir, temp) {
+			t.Errorf("left running: %s in %s", p, dir)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -69,7 +69,7 @@ func (c command) clientOf(subject, scope string) (*thread.Client, error) {
 // of the environment serves if it is for the subject and has not expired. Else tokens are signed here, one for each
 // call. Beside a token of the environment, which may be another server's, the data folder's secret signs for a server
 // on this machine alone.
-func tokensFor(d server.Data, url, subject, scope string) (func() (string, error), error) {
+func tokensFor(d daemon.Data, url, subject, scope string) (func() (string, error), error) {
 	sign := func(key []byte) (string, error) {
 		return token.Sign(key, token.Grant{
 			Stream: subject, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
@@ -65,7 +66,7 @@ func (p *program) backupAction(c *cli.Context) error {
 
 // backupSource returns a func that writes a backup: of the running server, or of the log in the data folder if no
 // server runs.
-func (p *program) backupSource(d server.Data) (func(context.Context, io.Writer) error, error) {
+func (p *program) backupSource(d daemon.Data) (func(context.Context, io.Writer) error, error) {
 	local := func(ctx context.Context, w io.Writer) error {
 		err := d.Backup(ctx, w, cmdline.Logger(p.stderr, false))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -109,7 +110,7 @@ func (p *program) backupSource(d server.Data) (func(context.Context, io.Writer) 
 }
 
 // receive copies a backup to w and checks it.
-func receive(ctx context.Context, source func(context.Context, io.Writer) error, w io.Writer) (server.Backup, error) {
+func receive(ctx context.Context, source func(context.Context, io.Writer) error, w io.Writer) (daemon.Backup, error) {
 	r, in := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -117,7 +118,7 @@ func receive(ctx context.Context, source func(context.Context, io.Writer) error,
 		in.CloseWithError(err)
 		done <- err
 	}()
-	b, err := server.CheckBackup(ctx, io.TeeReader(r, w))
+	b, err := daemon.CheckBackup(ctx, io.TeeReader(r, w))
 	r.CloseWithError(err) // ends the source if it still writes
 	sent := <-done
 	switch {
@@ -132,7 +133,7 @@ func receive(ctx context.Context, source func(context.Context, io.Writer) error,
 // receiveFile writes a backup to a file, which gets its name when the backup is whole and on disk.
 func receiveFile(
 	ctx context.Context, source func(context.Context, io.Writer) error, file string,
-) (b server.Backup, err error) {
+) (b daemon.Backup, err error) {
 	partial := file + ".partial"
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return b, err
@@ -178,7 +179,7 @@ func (p *program) restoreAction(c *cli.Context) error {
 	defer in.Close() // it was only read
 	b, err := d.Restore(c.Context, in)
 	switch {
-	case errors.Is(err, server.ErrLogExists):
+	case errors.Is(err, daemon.ErrLogExists):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}
 	case err != nil:
 		return err

@@ -6,20 +6,19 @@ import (
 	"net"
 	"syscall"
 
-	"arbe.0sk.ar/runner/host/log/pebble"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
 // inUse returns a server's error with who has its address or its data folder, and the next step, if that is the reason.
-func inUse(err error, d server.Data) error {
+func inUse(err error, d daemon.Data) error {
 	by := func(pid int) string {
 		if pid == 0 {
 			return "another process"
 		}
 		return fmt.Sprintf("process %d", pid)
 	}
-	var store *pebble.BusyError
+	var store *daemon.InUseError
 	if errors.As(err, &store) {
 		return fmt.Errorf("data folder %s is in use by %s: stop that server, or name another folder with --data",
 			d, by(store.PID))

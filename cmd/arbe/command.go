@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/daemon"
 )
 
 // command is a command line: its arguments, and the flags that several commands have. A flag that the command lacks has
@@ -50,10 +50,10 @@ func (c command) arg(i int) string {
 }
 
 // data returns the data folder.
-func (c command) data() (server.Data, error) { return dataFolder(c.folder) }
+func (c command) data() (daemon.Data, error) { return dataFolder(c.folder) }
 
 // server returns the data folder and the address of the thread server.
-func (c command) server() (d server.Data, url string, err error) {
+func (c command) server() (d daemon.Data, url string, err error) {
 	if d, err = c.data(); err == nil {
 		url, err = serverURL(d)
 	}

@@ -7,39 +7,36 @@ import (
 	"net/http"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // mostStarts bounds the commands that a server starts at the same time. Those that run are in their boxes.
 const mostStarts = 64
 
-// commander runs commands for the callers of a server: a server.Commands.
+// commander runs commands for the callers of a server: a houses.Commands.
 type commander struct {
 	host   host
 	to     *provision.Host
 	starts *exec.Group
 }
 
-// commanding returns what runs commands, and a loop beside the server that waits for their starts.
+// commanding returns what runs commands; starts has those that are being started.
 func (c command) commanding(
-	d server.Data, cfg server.Config, localBoxes bool,
-) (func(server.Serving) server.Commands, func(context.Context, server.Serving) error) {
-	starts := exec.NewGroup(mostStarts)
-	commands := func(s server.Serving) server.Commands {
-		h, to := c.given(d, cfg, s, localBoxes)
-		return &commander{h, to, starts}
-	}
-	return commands, func(ctx context.Context, _ server.Serving) error { return starts.Run(ctx) }
+	d daemon.Data, cfg daemon.Config, s daemon.Serving, localBoxes bool, starts *exec.Group,
+) houses.Commands {
+	h, to := c.given(d, cfg, s, localBoxes)
+	return &commander{h, to, starts}
 }
 
-// Start is server.Commands'.
-func (m *commander) Start(ctx context.Context, c server.Command) (fresh bool, err error) {
+// Start implements houses.Commands.
+func (m *commander) Start(ctx context.Context, c houses.Command) (fresh bool, err error) {
 	r := exec.Request{
 		Thread: c.Thread, ID: c.ID, Author: c.Author, Argv: c.Argv, Shown: c.Shown, Cwd: c.Cwd, Timeout: c.Timeout,
 	}
@@ -98,7 +95,7 @@ func (m *commander) prepare(
 	return x, m.to.Reaches(ctx, client)
 }
 
-// Cancel is server.Commands'.
+// Cancel implements houses.Commands.
 func (m *commander) Cancel(ctx context.Context, threadID, execID, author string) error {
 	client, err := m.host.client(threadID)
 	if err != nil {
@@ -109,7 +106,7 @@ func (m *commander) Cancel(ctx context.Context, threadID, execID, author string)
 
 // commandError makes an error the answer to the caller of a command.
 func commandError(err error) error {
-	refuse := func(why server.CommandFault) error { return server.RefuseCommand(why, err.Error()) }
+	refuse := func(why houses.CommandFault) error { return houses.RefuseCommand(why, err.Error()) }
 	var bad *exec.BadRequestError
 	var noBox *exec.NoBoxError
 	var none *exec.NoCommandError
@@ -124,26 +121,26 @@ func commandError(err error) error {
 		return fmt.Errorf("%w: %w", member.ErrRows, err)
 	case errors.Is(err, provision.ErrLocal):
 		const text = "this server runs no commands in local boxes: start it with --local-boxes"
-		return server.RefuseCommand(server.CommandLocal, text)
+		return houses.RefuseCommand(houses.CommandLocal, text)
 	case errors.As(err, &unreachable):
-		return server.RefuseCommand(server.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
+		return houses.RefuseCommand(houses.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
 	case errors.As(err, &bad):
-		return refuse(server.CommandBad)
+		return refuse(houses.CommandBad)
 	case errors.As(err, &noBox):
-		return refuse(server.CommandNoBox)
+		return refuse(houses.CommandNoBox)
 	case errors.As(err, &none) && none.Ended:
-		return refuse(server.CommandEnded)
+		return refuse(houses.CommandEnded)
 	case errors.As(err, &none), thread.NotFound(err):
-		return refuse(server.CommandAbsent)
+		return refuse(houses.CommandAbsent)
 	case errors.As(err, &se) && se.Status == http.StatusConflict:
-		return server.RefuseCommand(server.CommandTaken, "the id is another command's")
+		return houses.RefuseCommand(houses.CommandTaken, "the id is another command's")
 	case errors.Is(err, exec.ErrFull), errors.Is(err, exec.ErrEnding):
-		return refuse(server.CommandBusy)
+		return refuse(houses.CommandBusy)
 	case errors.Is(err, rows.ErrNoRecipe):
 		const text = "neither the thread nor its house has an environment: name one"
-		return server.RefuseCommand(server.CommandBad, text)
+		return houses.RefuseCommand(houses.CommandBad, text)
 	case errors.As(err, &exit), errors.As(err, &unread), errors.Is(err, rows.ErrArchived):
-		return refuse(server.CommandBad) // of what the caller has named
+		return refuse(houses.CommandBad) // of what the caller has named
 	}
 	return err
 }

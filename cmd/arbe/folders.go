@@ -14,9 +14,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -25,7 +25,7 @@ import (
 // the note and the manifest of the last common state of box and folder.
 type folders string
 
-func foldersOf(d server.Data) folders { return folders(filepath.Join(string(d), "folders")) }
+func foldersOf(d daemon.Data) folders { return folders(filepath.Join(string(d), "folders")) }
 
 // copied is the note of one copy.
 type copied struct {

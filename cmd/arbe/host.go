@@ -10,12 +10,12 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -23,7 +23,7 @@ import (
 
 // host is what commands that launch or settle runs need of this host.
 type host struct {
-	data      server.Data
+	data      daemon.Data
 	client    func(threadID string) (*thread.Client, error) // for writing any thread
 	providers map[string]reconcile.Provider                 // those that are configured here
 	folders   folders
@@ -84,7 +84,7 @@ func minting(key []byte, like *thread.Client) func(id string) (*thread.Client, e
 }
 
 // providers returns the providers that are configured here.
-func providers(d server.Data) map[string]reconcile.Provider {
+func providers(d daemon.Data) map[string]reconcile.Provider {
 	all := map[string]reconcile.Provider{}
 	for _, name := range []string{"local", "daytona"} {
 		// A provider that is not configured has no boxes of this host.

@@ -11,9 +11,9 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/control/seal"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/server"
 )
 
 // houseFlags are the flags of a server with houses.
@@ -35,37 +35,33 @@ func houseFlags() []cli.Flag {
 	}
 }
 
-// houses are the rows and the logins of a server's houses.
-type houses struct {
-	rows     *control.Store   // nil without a database
-	provider *member.Provider // nil for none
-}
-
-// houses opens the database that the flags name.
-func (p *program) houses(c *cli.Context, logger *slog.Logger) (h houses, err error) {
+// houses opens the database that the flags name, nil for none, and the provider of its members' logins, nil for none.
+func (p *program) houses(
+	c *cli.Context, logger *slog.Logger,
+) (r *control.Store, provider *member.Provider, err error) {
 	url, keys := c.String("database"), c.String("login-keys")
 	issuer, audience := c.String("login-issuer"), c.String("login-audience")
 	switch {
 	case keys == "" && issuer == "" && audience == "":
 	case keys == "" || issuer == "" || audience == "" || url == "":
-		return h, cmdline.Usage("--login-keys, --login-issuer and --login-audience need each other, and --database")
+		return nil, nil,
+			cmdline.Usage("--login-keys, --login-issuer and --login-audience need each other, and --database")
 	default:
-		if h.provider, err = member.NewProvider(keys, issuer, audience, logger); err != nil {
-			return h, cmdline.Unread("", err)
+		if provider, err = member.NewProvider(keys, issuer, audience, logger); err != nil {
+			return nil, nil, cmdline.Unread("", err)
 		}
 	}
 	if url == "" {
-		return h, p.command(c).keysFit()
+		return nil, provider, p.command(c).keysFit()
 	}
-	r := &control.Store{URL: url, Logger: logger, NoLocal: !c.Bool("local-boxes")}
+	r = &control.Store{URL: url, Logger: logger, NoLocal: !c.Bool("local-boxes")}
 	if r.Keys, err = serverKeys(c, logger); err != nil {
-		return h, err
+		return nil, nil, err
 	}
 	if err := r.Try(c.Context); err != nil && !rows.IsAway(err) {
-		return h, &cmdline.Exit{Status: exitConfig, Cause: err}
+		return nil, nil, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
-	h.rows = r
-	return h, nil
+	return r, provider, nil
 }
 
 // serverKeys returns the keyset that seals the secrets that members put, without a path for none. It has been read,
@@ -91,8 +87,8 @@ func serverKeys(c *cli.Context, logger *slog.Logger) (seal.File, error) {
 }
 
 // project makes the rows follow a server's log until ctx is done.
-func project(r *control.Store) func(ctx context.Context, s server.Serving) error {
-	return func(ctx context.Context, s server.Serving) error {
+func project(r *control.Store, s daemon.Serving) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		if s.Threads == nil {
 			r.Logger.Warn("rows do not follow the log: there is no index of threads")
 			return nil

@@ -15,6 +15,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/provision"
@@ -22,7 +23,6 @@ import (
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -515,7 +515,7 @@ func variables(flag string, names []string) (map[string]string, error) {
 }
 
 // providerNamed returns the provider of boxes with the name, which the command line has in a place, such as --sandbox.
-func providerNamed(d server.Data, place, name string) (provider, error) {
+func providerNamed(d daemon.Data, place, name string) (provider, error) {
 	switch name {
 	case "local":
 		if runtime.GOOS != "linux" {
@@ -540,7 +540,7 @@ func providerNamed(d server.Data, place, name string) (provider, error) {
 }
 
 // boxStreamURL returns the address at which a box reaches the thread server.
-func boxStreamURL(d server.Data, provider string) (string, error) {
+func boxStreamURL(d daemon.Data, provider string) (string, error) {
 	if at := os.Getenv("ARBE_BOX_STREAM_URL"); at != "" {
 		return at, nil
 	}

@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -102,7 +102,7 @@ func summaries(ctx context.Context, l thread.List, all []rows.Thread) ([]thread.
 			if thread.NoThread(err) {
 				v, err = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: thread.Stamp(t.CreatedAt)}, nil
 			}
-			v.Row = server.RowOf(t)
+			v.Row = houses.RowOf(t)
 			found[i] = v
 			return err
 		})

@@ -18,7 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -94,13 +94,13 @@ func (p *program) versionCommand() *cli.Command {
 }
 
 // dataFolder returns the data folder where --data is dir.
-func dataFolder(dir string) (server.Data, error) {
+func dataFolder(dir string) (daemon.Data, error) {
 	if dir != "" {
 		abs, err := filepath.Abs(dir)
-		return server.Data(abs), err
+		return daemon.Data(abs), err
 	}
 	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return server.Data(filepath.Join(dir, "arbe")), nil
+		return daemon.Data(filepath.Join(dir, "arbe")), nil
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -109,11 +109,11 @@ func dataFolder(dir string) (server.Data, error) {
 			Cause:  errors.New("no data folder: use --data, or set ARBE_DATA or HOME"),
 		}
 	}
-	return server.Data(filepath.Join(home, ".local", "share", "arbe")), nil
+	return daemon.Data(filepath.Join(home, ".local", "share", "arbe")), nil
 }
 
 // secrets returns the secrets that verify tokens. The first one signs them.
-func secrets(d server.Data) ([][]byte, error) {
+func secrets(d daemon.Data) ([][]byte, error) {
 	if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
 		keys, err := token.ParseSecrets(s)
 		if err != nil {
@@ -133,7 +133,7 @@ func secrets(d server.Data) ([][]byte, error) {
 }
 
 // secret returns the secret that signs tokens.
-func secret(d server.Data) ([]byte, error) {
+func secret(d daemon.Data) ([]byte, error) {
 	keys, err := secrets(d)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func secret(d server.Data) ([]byte, error) {
 }
 
 // serverURL returns the address of the thread server.
-func serverURL(d server.Data) (string, error) {
+func serverURL(d daemon.Data) (string, error) {
 	if base := os.Getenv("ARBE_STREAM_URL"); base != "" {
 		u, err := url.Parse(base)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

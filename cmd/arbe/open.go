@@ -22,8 +22,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/page"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/internal/procgroup"
@@ -160,7 +160,7 @@ func (p *program) shareAction(c *cli.Context) error {
 
 // site is the page of a thread server.
 type site struct {
-	data    server.Data
+	data    daemon.Data
 	base    string // where this program reaches it
 	browser string // where a browser does
 	token   string
@@ -198,7 +198,7 @@ func (c command) site(given string) (*site, error) {
 }
 
 // pageToken returns a token of the scope page:open: the one in the environment, or one that is signed here.
-func pageToken(d server.Data) (string, error) {
+func pageToken(d daemon.Data) (string, error) {
 	given := os.Getenv("ARBE_STREAM_TOKEN")
 	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
 		var err error
@@ -283,7 +283,7 @@ func browser() []string {
 
 // browse opens an address in the browser. The address has a code, so no command line has it: the browser opens a file
 // that only this user can read, which leads there.
-func browse(ctx context.Context, d server.Data, command []string, address string) error {
+func browse(ctx context.Context, d daemon.Data, command []string, address string) error {
 	text := fmt.Sprintf(redirect, html.EscapeString(address))
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/provision"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -125,7 +125,7 @@ func (c command) awaitLog(ctx context.Context, once bool, logger *slog.Logger) e
 }
 
 // given returns a host that works beside a server of this process, and what it gives to commands and tasks.
-func (c command) given(d server.Data, cfg server.Config, s server.Serving, localBoxes bool) (host, *provision.Host) {
+func (c command) given(d daemon.Data, cfg daemon.Config, s daemon.Serving, localBoxes bool) (host, *provision.Host) {
 	h, _ := c.beside(c.limits, d, cfg, s)
 	h.keys = c.keys
 	to := h.provision(s.Secret, cfg.Logger)
@@ -135,9 +135,9 @@ func (c command) given(d server.Data, cfg server.Config, s server.Serving, local
 
 // provisioning returns a loop that launches tasks beside a server.
 func (c command) provisioning(
-	d server.Data, cfg server.Config, localBoxes bool, launches int,
-) func(context.Context, server.Serving) error {
-	return func(ctx context.Context, s server.Serving) error {
+	d daemon.Data, cfg daemon.Config, s daemon.Serving, localBoxes bool, launches int,
+) func(context.Context) error {
+	return func(ctx context.Context) error {
 		h, to := c.given(d, cfg, s, localBoxes)
 		db, err := h.database(ctx)
 		for ; err != nil; db, err = h.database(ctx) {

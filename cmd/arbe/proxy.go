@@ -4,9 +4,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/proxy"
-	"arbe.0sk.ar/runner/host/server"
 )
 
 func (p *program) proxyCommand() *cli.Command {
@@ -40,7 +40,7 @@ unchanged. It needs the server's address and no secret: the server alone verifie
 			log := cmdline.Logger(p.stderr, c.Bool("verbose"))
 			front := proxy.Proxy{Upstream: upstream, Closing: c.Context, Logger: log}
 			// A request may need a second connection, to the server.
-			most := server.Limits{}.MostConnections(2)
+			most := daemon.Limits{}.MostConnections(2)
 			err = httpd.Serve(c.Context, c.String("addr"), most, front.Handler(), log, func(url string) {
 				log.Info("forwarding to a thread server", "url", url, "upstream", upstream.String())
 			})

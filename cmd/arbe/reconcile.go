@@ -17,6 +17,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/view"
@@ -145,10 +146,10 @@ func (c command) print(h host, w io.Writer, id string, s reconcile.State) {
 }
 
 // launchedDir returns the folder with a file for each thread that was launched from here and is not settled.
-func launchedDir(d server.Data) string { return filepath.Join(string(d), "launched") }
+func launchedDir(d daemon.Data) string { return filepath.Join(string(d), "launched") }
 
 // remember records that a thread is launched from here.
-func remember(d server.Data, id string) error {
+func remember(d daemon.Data, id string) error {
 	if err := durable.MkdirAll(launchedDir(d)); err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (h host) forget(id string) {
 }
 
 // launchedThreads returns the threads that were launched from here and are not settled.
-func launchedThreads(d server.Data) (ids []string, err error) {
+func launchedThreads(d daemon.Data) (ids []string, err error) {
 	entries, err := os.ReadDir(launchedDir(d))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -185,7 +186,7 @@ func reconcileEvery(orphanAfter time.Duration) time.Duration {
 
 // beside returns a host that works beside a server of this process, and its reconciler.
 func (p *program) beside(
-	l limits, d server.Data, cfg server.Config, s server.Serving,
+	l limits, d daemon.Data, cfg daemon.Config, s daemon.Serving,
 ) (host, *reconcile.Reconciler) {
 	h := host{data: d, providers: providers(d), folders: foldersOf(d), limits: l}
 	if rows, is := cfg.Rows.(*control.Store); is {
@@ -205,31 +206,29 @@ func (p *program) beside(
 
 // settling returns what settles one of the server's threads, on request.
 func (p *program) settling(
-	l limits, d server.Data, cfg server.Config,
-) func(server.Serving) func(context.Context, string) (server.Settled, error) {
-	return func(serving server.Serving) func(context.Context, string) (server.Settled, error) {
-		h, r := p.beside(l, d, cfg, serving)
-		return func(ctx context.Context, id string) (server.Settled, error) {
-			s, err := h.settle(ctx, r, id)
-			if !s.Open {
-				h.forget(id)
-			}
-			result := server.Settled{Status: s.Status, Open: s.Open}
-			for _, a := range s.Actions {
-				result.Actions = append(result.Actions, server.SettledAction{
-					ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why,
-				})
-			}
-			return result, err
+	l limits, d daemon.Data, cfg daemon.Config, serving daemon.Serving,
+) func(context.Context, string) (server.Settled, error) {
+	h, r := p.beside(l, d, cfg, serving)
+	return func(ctx context.Context, id string) (server.Settled, error) {
+		s, err := h.settle(ctx, r, id)
+		if !s.Open {
+			h.forget(id)
 		}
+		result := server.Settled{Status: s.Status, Open: s.Open}
+		for _, a := range s.Actions {
+			result.Actions = append(result.Actions, server.SettledAction{
+				ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why,
+			})
+		}
+		return result, err
 	}
 }
 
 // reconciling returns a loop that settles the server's own threads.
 func (p *program) reconciling(
-	l limits, d server.Data, cfg server.Config,
-) func(context.Context, server.Serving) error {
-	return func(ctx context.Context, s server.Serving) error {
+	l limits, d daemon.Data, cfg daemon.Config, s daemon.Serving,
+) func(context.Context) error {
+	return func(ctx context.Context) error {
 		h, r := p.beside(l, d, cfg, s)
 		threads := func(f func(id string, version uint64) error) error {
 			if x := s.Threads; x != nil && x.Ready() {

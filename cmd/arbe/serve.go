@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -16,10 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/daemon"
+	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
-	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/provision"
@@ -126,8 +126,8 @@ func natsFlags() []cli.Flag {
 // tenth of its time collecting garbage.
 const gcPercent = 300
 
-// serve runs a server until the context is done.
-func (p *program) serve(c *cli.Context) (err error) {
+// checkServe returns why flags of serve can't be as they are.
+func checkServe(c *cli.Context) error {
 	switch engine := c.String("engine"); {
 	case c.Args().Present():
 		return cmdline.Usage("serve takes no arguments")
@@ -157,6 +157,14 @@ func (p *program) serve(c *cli.Context) (err error) {
 			}
 		}
 	}
+	return nil
+}
+
+// serve runs a server until the context is done.
+func (p *program) serve(c *cli.Context) (err error) {
+	if err := checkServe(c); err != nil {
+		return err
+	}
 	cmd := p.command(c)
 	d, err := cmd.data()
 	if err != nil {
@@ -170,13 +178,13 @@ func (p *program) serve(c *cli.Context) (err error) {
 		debug.SetMemoryLimit(memory.Limit() / 5 * 4)
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
-	cfg := server.Config{
+	cfg := daemon.Config{
 		Addr: c.String(
 			"addr",
 		), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
 		Insecure: c.Bool("insecure-loopback"),
-		Limits: server.Limits{
-			Rate:        c.Float64("rate"),
+		Limits: daemon.Limits{
+			Rate:        server.Rate{PerSecond: c.Float64("rate")},
 			Connections: c.Int("max-connections"),
 			StreamBytes: cmdline.SizeOf(c, "quota"),
 			TokenBytes:  cmdline.SizeOf(c, "token-quota"),
@@ -191,7 +199,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		}
 	}
 	if c.String("engine") == "nats" {
-		cfg.NATS = &jetstream.Config{
+		cfg.NATS = &daemon.NATS{
 			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"),
 			Shards:   c.Int("nats-shards"),
 			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
@@ -205,54 +213,57 @@ func (p *program) serve(c *cli.Context) (err error) {
 		cfg.Access = access
 		defer func() { err = errors.Join(err, access.Close()) }()
 	}
-	houses, err := p.houses(c, logger)
+	r, provider, err := p.houses(c, logger)
 	if err != nil {
 		return err
 	}
-	cfg.Provider, cfg.CheckRecipe = houses.provider, recipe.Check
-	var beside besides
-	if r := houses.rows; r != nil {
+	cfg.Provider, cfg.CheckRecipe = provider, recipe.Check
+	if r != nil {
 		defer r.Close()
 		cfg.Rows, cfg.Store, cfg.Delegate = r, r, provision.Delegating(r)
 		cfg.Opened = func(ctx context.Context, streams *log.Log) {
 			r.Log = streams.Installation
 			r.Start(ctx)
 		}
-		beside = append(beside, project(r))
 	}
-	cfg.Settle, cfg.SettleReads = p.settling(cmd.limits, d, cfg), c.Bool("reconcile")
-	commands, starts := cmd.commanding(d, cfg, c.Bool("local-boxes"))
-	cfg.Commands = commands
-	cfg.Page = func(s server.Serving) http.Handler {
-		return page.Handler(page.Config{
-			Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
-			Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget,
-			Doors:  s.Doors,
-			Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
-		})
+	cfg.SettleReads = c.Bool("reconcile")
+	cfg.Parts = func(s daemon.Serving) daemon.Parts {
+		starts := exec.NewGroup(mostStarts)
+		beside := besides{starts.Run}
+		if r != nil {
+			beside = append(beside, project(r, s))
+		}
+		if c.Bool("reconcile") {
+			beside = append(beside, p.reconciling(cmd.limits, d, cfg, s))
+		}
+		if c.Bool("provision") {
+			beside = append(beside, cmd.provisioning(d, cfg, s, c.Bool("local-boxes"), c.Int("launches")))
+		}
+		return daemon.Parts{
+			Settle:   p.settling(cmd.limits, d, cfg, s),
+			Commands: cmd.commanding(d, cfg, s, c.Bool("local-boxes"), starts),
+			Page: page.Handler(page.Config{
+				Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
+				Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
+				Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
+			}),
+			Beside: beside.run,
+		}
 	}
-	beside = append(beside, starts)
-	if c.Bool("reconcile") {
-		beside = append(beside, p.reconciling(cmd.limits, d, cfg))
-	}
-	if c.Bool("provision") {
-		beside = append(beside, cmd.provisioning(d, cfg, c.Bool("local-boxes"), c.Int("launches")))
-	}
-	cfg.Beside = beside.run
-	err = server.Serve(c.Context, cfg, func(url string) {
+	err = daemon.Serve(c.Context, cfg, func(url string) {
 		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
 	return serveExit(inUse(err, d))
 }
 
 // besides are what works beside a server.
-type besides []func(context.Context, server.Serving) error
+type besides []func(context.Context) error
 
 // run runs them until ctx is done. One that fails ends the others.
-func (b besides) run(ctx context.Context, s server.Serving) error {
+func (b besides) run(ctx context.Context) error {
 	together, ctx := errgroup.WithContext(ctx)
 	for _, f := range b {
-		together.Go(func() error { return f(ctx, s) })
+		together.Go(func() error { return f(ctx) })
 	}
 	return together.Wait()
 }
@@ -260,14 +271,14 @@ func (b besides) run(ctx context.Context, s server.Serving) error {
 // serveExit gives a server's error its exit status.
 func serveExit(err error) error {
 	for _, config := range []error{
-		server.ErrNoSecret, server.ErrInsecure, token.ErrShortSecret,
+		daemon.ErrNoSecret, daemon.ErrInsecure, token.ErrShortSecret,
 		httpd.ErrDebugAddress,
 	} {
 		if errors.Is(err, config) {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
 	}
-	var unsafe *jetstream.UnsafeError
+	var unsafe *daemon.UnsafeError
 	switch {
 	case errors.As(err, &unsafe):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}

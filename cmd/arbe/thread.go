@@ -15,7 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -105,7 +105,7 @@ func (p *program) threadNew(c *cli.Context) error {
 const serverStart = 3 * time.Second
 
 // awaitServer waits a moment for the address of a server on this machine.
-func awaitServer(ctx context.Context, d server.Data) {
+func awaitServer(ctx context.Context, d daemon.Data) {
 	ctx, cancel := context.WithTimeout(ctx, serverStart)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)

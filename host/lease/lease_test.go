@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -21,7 +22,7 @@ import (
 // newLease is the lease of a box, on a thread server of the test's.
 func newLease(t *testing.T) lease.OnStream {
 	t.Helper()
-	log, err := server.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
+	log, err := daemon.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

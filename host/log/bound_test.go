@@ -10,7 +10,9 @@ import (
 
 // A writer that no token binds posts what only hosts post. None posts the lines of a harness that its list lacks.
 func TestUnboundWriter(t *testing.T) {
-	body := func(payload string) []byte { return []byte(`{"id":"e1","ts":"2026-01-01T00:00:00Z","payload":` + payload + `}`) }
+	body := func(payload string) []byte {
+		return []byte(`{"id":"e1","ts":"2026-01-01T00:00:00Z","payload":` + payload + `}`)
+	}
 	const (
 		hosts    = `{"type":"chat","text":"hi","via":"bot"}`
 		unlisted = `{"type":"abacus.assistant"}`

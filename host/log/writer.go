@@ -54,10 +54,10 @@ func (w Writer) refuses(e thread.Entry) (reason Reason, why string) {
 	switch {
 	case w.Author != "" && e.AuthorID != "" && e.AuthorID != w.Author:
 		return WrongAuthor, of + ", and the entry has another author"
-	case p.host != "" && w.Run == "":
-		return WrongAuthor, of + ": payload." + p.host + " is the hosts' alone"
-	case p.host != "":
+	case p.host != "" && w.Run != "":
 		return WrongRun, "the token is for run " + w.Run + ": payload." + p.host + " is the hosts' alone"
+	case p.host != "":
+		return WrongAuthor, of + ": payload." + p.host + " is the hosts' alone"
 	}
 	return 0, ""
 }

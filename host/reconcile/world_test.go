@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/reconcile"
@@ -38,7 +39,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	streams, err := server.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
+	streams, err := daemon.OpenLog(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/internal/test/output"
 )
 
 // served returns a server of h behind front, that ends with the test.
-func served(t *testing.T, h http.Handler, m *metrics, l Limits, access io.Writer) *httptest.Server {
+func served(t *testing.T, h http.Handler, m *metrics.Set, l Rate, access io.Writer) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(front(h, m, l, access, nobody))
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
@@ -44,7 +46,7 @@ func TestAccessLog(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusTeapot)
 		fmt.Fprint(w, strings.Repeat("x", 3+len(b)))
-	}), nil, Limits{}, log)
+	}), nil, Rate{}, log)
 	const secret = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"
 	for _, tt := range []struct {
 		name, method, target, body string
@@ -158,7 +160,7 @@ func TestAccessLogOfEnds(t *testing.T) {
 		default:
 			<-r.Context().Done()
 		}
-	}), nil, Limits{}, log)
+	}), nil, Rate{}, log)
 	for path, want := range map[string]string{
 		"/abort": "200 aborted", "/deadline": "200", "/leave": "200",
 		"/gone": "499",
@@ -214,8 +216,8 @@ func TestAccessLogOfEnds(t *testing.T) {
 func TestAccessLogExpectContinue(t *testing.T) {
 	log := make(output.Lines, 1)
 	srv := served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(http.StatusUnauthorized, "no_token", "a bearer token is required").write(w)
-	}), newMetrics("test", nil, ""), Limits{Rate: 100}, log)
+		request.Refuse(http.StatusUnauthorized, "no_token", "a bearer token is required").Write(w)
+	}), metrics.New("test", nil, ""), Rate{PerSecond: 100}, log)
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +242,7 @@ func TestAccessLogExpectContinue(t *testing.T) {
 // Lines of requests at the same time never mix.
 func TestAccessLogConcurrently(t *testing.T) {
 	var b bytes.Buffer // the log writes one line at a time
-	srv := served(t, http.NotFoundHandler(), nil, Limits{}, &b)
+	srv := served(t, http.NotFoundHandler(), nil, Rate{}, &b)
 	done := make(chan error)
 	for range 8 {
 		go func() {

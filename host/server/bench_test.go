@@ -23,9 +23,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/jetstream"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/thread"
@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	debug.SetGCPercent(300) // as arbe serve does
-	cfg := server.Config{
+	cfg := daemon.Config{
 		Addr:    "127.0.0.1:0",
-		Data:    server.Data(os.Getenv("ARBE_BENCH_SERVE")),
+		Data:    daemon.Data(os.Getenv("ARBE_BENCH_SERVE")),
 		Secrets: [][]byte{secret},
 		Debug:   os.Getenv("ARBE_BENCH_DEBUG"),
 		Logger:  slog.New(slog.DiscardHandler),
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with who measures
 		stop()
 	}()
-	if err := server.Serve(ctx, cfg, func(url string) { fmt.Println(url) }); err != nil {
+	if err := daemon.Serve(ctx, cfg, func(url string) { fmt.Println(url) }); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

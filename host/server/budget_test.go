@@ -16,6 +16,9 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -37,7 +40,7 @@ func besiege(t testing.TB) *besieged {
 		Log: log.New(
 			e,
 		), Secrets: [][]byte{bytes.Repeat([]byte("s"), token.MinSecret)}, LongPoll: time.Minute, Closing: ctx,
-		Budget: 32 << 20,
+		Budget: memory.NewBudget(32 << 20),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	srv := httptest.NewServer(s.Handler())
@@ -117,8 +120,8 @@ func (b *besieged) honest(id string) {
 		""); status != http.StatusOK || !strings.Contains(body, id) {
 		b.t.Errorf("an honest read: %d %s", status, body)
 	}
-	if held := b.budget.Held(); held > b.Budget {
-		b.t.Errorf("%d bytes are held, of %d", held, b.Budget)
+	if held := b.Budget.Held(); held > b.Budget.Size() {
+		b.t.Errorf("%d bytes are held, of %d", held, b.Budget.Size())
 	}
 }
 
@@ -127,7 +130,7 @@ func (b *besieged) until(what string, f func() bool) {
 	b.t.Helper()
 	for began := time.Now(); !f(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > patience {
-			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.budget.Held())
+			b.t.Fatalf("not %s after a minute; %d bytes are held", what, b.Budget.Held())
 		}
 	}
 }
@@ -175,7 +178,7 @@ func TestLargeSlowReaders(t *testing.T) {
 	text := strings.Repeat("x", thread.MaxEntry-1000)
 	for i := range 8 {
 		token := b.token(token.Grant{Stream: fmt.Sprint("s", i)})
-		if status, body := b.ask("PUT", fmt.Sprint("/v1/stream/s", i), token, jsonType,
+		if status, body := b.ask("PUT", fmt.Sprint("/v1/stream/s", i), token, request.JSON,
 			`"`+text+`"`); status != http.StatusCreated {
 			t.Fatalf("%d %s", status, body)
 		}
@@ -187,7 +190,7 @@ func TestLargeSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.until("full", func() bool { return b.budget.Held() >= 16<<20 })
+	b.until("full", func() bool { return b.Budget.Held() >= 16<<20 })
 	b.honest("a")
 }
 
@@ -235,18 +238,19 @@ func TestForkOffsetBound(t *testing.T) {
 	signed := b.token(token.Grant{Stream: "s"})
 	body := "[" + strings.TrimSuffix(strings.Repeat("1,", log.MaxMessages), ",") + "]"
 	for _, method := range []string{"PUT", "POST"} {
-		if status, got := b.ask(method, "/v1/stream/s", signed, jsonType, body); status >= 300 {
+		if status, got := b.ask(method, "/v1/stream/s", signed, request.JSON, body); status >= 300 {
 			t.Fatalf("%d %s", status, got)
 		}
 	}
 	for sub, want := range map[int]int{1: http.StatusCreated, log.MaxMessages: http.StatusCreated, log.MaxMessages +
 		1: http.StatusBadRequest, 1 << 40: http.StatusBadRequest} {
 		name := fmt.Sprint("f", sub)
-		r := httptest.NewRequest("PUT", protocolRoot+name, nil)
+		r := httptest.NewRequest("PUT", streams.Root+name, nil)
 		for k, v := range map[string]string{
-			"Authorization": "Bearer " + b.token(token.Grant{Stream: name}), headerForkToken: "Bearer " + signed,
-			headerForkedFrom: protocolRoot + "s",
-			headerForkOffset: offset(0), headerForkSub: fmt.Sprint(sub),
+			"Authorization":          "Bearer " + b.token(token.Grant{Stream: name}),
+			request.HeaderForkToken:  "Bearer " + signed,
+			request.HeaderForkedFrom: streams.Root + "s",
+			request.HeaderForkOffset: request.Offset(0), request.HeaderForkSub: fmt.Sprint(sub),
 		} {
 			r.Header.Set(k, v)
 		}

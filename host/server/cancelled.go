@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
-	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -47,27 +43,4 @@ func isCancel(e thread.Entry) bool {
 	var p thread.Cancel
 	return len(e.Payload) <= mostCancel && bytes.Contains(e.Payload, []byte(thread.TypeCancel)) &&
 		json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeCancel
-}
-
-// withdraw ends the task of a thread that is to be deleted, so that the thread that delegated it gets its end. A thread
-// whose task does not wait stays as it is.
-func (s *Server) withdraw(ctx context.Context, m member.Member, id string) error {
-	t, err := s.rowOf(ctx, m, id)
-	if err != nil || !t.Waits || s.Settle == nil {
-		return err
-	}
-	_, err = s.Log.Append(ctx, id, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: m.Agent, Payload: thread.Marshal(thread.Cancel{
-			Signal: thread.Signal{Type: thread.TypeCancel}, Reason: "its thread is deleted",
-		}),
-	}})
-	if err != nil {
-		return err
-	}
-	if err := s.settleNow(ctx, id); err != nil {
-		s.Logger.Warn("task of a thread to delete not ended", "thread", id, "error", err)
-		return refuse(http.StatusServiceUnavailable, "unsettled",
-			"the thread's task could not be ended; the server's log has why").with("Retry-After", 5)
-	}
-	return nil
 }

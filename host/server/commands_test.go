@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/server"
+	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -19,12 +20,12 @@ import (
 // commands are the commands that a test's server was given, in memory.
 type commands struct {
 	mu      sync.Mutex
-	started []server.Command
+	started []houses.Command
 	ended   []string
 	fails   error
 }
 
-func (x *commands) Start(_ context.Context, c server.Command) (bool, error) {
+func (x *commands) Start(_ context.Context, c houses.Command) (bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.started {
@@ -75,7 +76,7 @@ func TestCommand(t *testing.T) {
 	ask(her, `{"command":"a | b","id":"c1"}`, 200, `{"threadId":"t1","execId":"c1"}`)
 	ask(by, `{"command":["ls","-l"],"id":"c2"}`, 201, `"execId":"c2"`)
 	ask(by, `{"command":["ls"]}`, 201, `"execId":"`)
-	want := []server.Command{
+	want := []houses.Command{
 		{
 			Thread: "t1", ID: "c1", Author: ann, Argv: []string{"sh", "-c", "a | b"}, Shown: "a | b", Cwd: "d",
 			Environment: "e", Timeout: 90 * time.Second,
@@ -141,13 +142,13 @@ func TestCommandRefused(t *testing.T) {
 			t.Errorf("%s: %d %s", body, a.status, a.body)
 		}
 	}
-	for why, want := range map[server.CommandFault]string{
-		server.CommandBad: "400 command", server.CommandLocal: "403 local_boxes", server.CommandAbsent: "404 not_found",
-		server.CommandTaken: "409 conflict", server.CommandEnded: "409 ended", server.CommandNoBox: "409 no_box",
-		server.CommandNoProvider: "501 no_provider", server.CommandBusy: "503 busy",
+	for why, want := range map[houses.CommandFault]string{
+		houses.CommandBad: "400 command", houses.CommandLocal: "403 local_boxes", houses.CommandAbsent: "404 not_found",
+		houses.CommandTaken: "409 conflict", houses.CommandEnded: "409 ended", houses.CommandNoBox: "409 no_box",
+		houses.CommandNoProvider: "501 no_provider", houses.CommandBusy: "503 busy",
 	} {
 		x.mu.Lock()
-		x.fails = server.RefuseCommand(why, "for a reason")
+		x.fails = houses.RefuseCommand(why, "for a reason")
 		x.mu.Unlock()
 		a := ask(`{"command":"x"}`)
 		status, code, _ := strings.Cut(want, " ")

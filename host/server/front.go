@@ -7,18 +7,22 @@ import (
 	"strings"
 
 	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/server/metrics"
 )
+
+// Front returns the handler of Handler without its timeouts, which httpd.NewServer adds: behind the access log, the
+// measurements and the limit on requests, and recovered from panics.
+func (s *Server) Front() http.Handler {
+	h := httpd.Recovered(s.handler(), s.Logger, s.Metrics.Panicked)
+	return front(h, s.Metrics, s.Rate, s.Access, s.core.Holder)
+}
 
 // front adds the access log, the measurements and the limit on requests to a handler, in this order, so that a refused
 // request is logged and measured. Each is left out where it is nil or zero.
 func front(
-	next http.Handler,
-	m *metrics,
-	l Limits,
-	access io.Writer,
-	who func(token string) (holder string, ok bool),
+	next http.Handler, m *metrics.Set, l Rate, access io.Writer, who func(token string) (holder string, ok bool),
 ) http.Handler {
-	return httpd.Logged(m.measured(l.limited(next, who)), access, asked)
+	return httpd.Logged(m.Measured(l.limited(next, who), routeOf), access, asked)
 }
 
 // asked returns the well-formed offset, before, limit and live of a query, for the access log. Other parts of a query

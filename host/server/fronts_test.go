@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/proxy"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/test/agents"
@@ -155,7 +156,7 @@ type seenRequest struct {
 func newUpstream(t *testing.T, longPoll time.Duration) *upstream {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(testLog{t}, nil))
-	streams, err := server.OpenLog(t.TempDir(), logger)
+	streams, err := daemon.OpenLog(t.TempDir(), logger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -88,7 +89,7 @@ func TestDeletedThread(t *testing.T) {
 	checkDeleted(t, "after a restart", do)
 
 	backup := do("GET", server.BackupPath, admin(t), "").body
-	data := server.Data(t.TempDir())
+	data := daemon.Data(t.TempDir())
 	if _, err := data.Restore(t.Context(), strings.NewReader(backup)); err != nil {
 		t.Fatal(err)
 	}

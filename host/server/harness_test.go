@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/member"
@@ -64,7 +65,7 @@ func newServer(t testing.TB) *testServer {
 
 func (s *testServer) open() {
 	logger := slog.New(slog.NewTextHandler(testLog{s.t}, nil))
-	streams, err := server.OpenLog(s.dir, logger)
+	streams, err := daemon.OpenLog(s.dir, logger)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -113,6 +114,26 @@ func startIndex(t testing.TB, streams *log.Log, logger *slog.Logger) (x *index.I
 		if err := errors.Join(<-ended, x.Close()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// serve runs Serve until the returned stop, which returns its error.
+func serve(t *testing.T, cfg daemon.Config) (url string, stop func() error) {
+	t.Helper()
+	cfg.Logger = slog.New(slog.NewTextHandler(testLog{t}, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, done := make(chan string, 1), make(chan error, 1)
+	go func() { done <- daemon.Serve(ctx, cfg, func(url string) { ready <- url }) }()
+	stop = func() error {
+		cancel()
+		return <-done
+	}
+	select {
+	case url = <-ready:
+		return url, stop
+	case err := <-done:
+		cancel()
+		return "", func() error { return err }
 	}
 }
 

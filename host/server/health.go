@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -31,7 +33,23 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 		s.Logger.Warn("installation id unknown", "error", err)
 	}
 	h.WritableSince = thread.Stamp(s.Log.WritableSince(ctx))
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(append(thread.Marshal(h), '\n')) // the client may be gone
+	request.WriteJSON(w, http.StatusOK, h)
+}
+
+// readyTimeout bounds the check of the log by /readyz.
+const readyTimeout = 5 * time.Second
+
+// ready reports whether the log can be written.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err := s.Log.Engine().Check(ctx); err != nil {
+		s.Logger.Warn("not ready", "error", err)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, "the log can't be written")
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
 )
 
 // asks sends a request to h and returns the answer.
@@ -52,44 +54,44 @@ func TestLimitRate(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		l    Limits
+		l    Rate
 		asks []ask
 	}{
-		{"no limit", Limits{}, []ask{{target: "/", from: a, times: 1000, passed: 1000}}},
-		{"a burst, and then the rate", Limits{Rate: 2, Burst: 5}, []ask{
+		{"no limit", Rate{}, []ask{{target: "/", from: a, times: 1000, passed: 1000}}},
+		{"a burst, and then the rate", Rate{PerSecond: 2, Burst: 5}, []ask{
 			{target: "/", from: a, with: "good", times: 8, passed: 5, retry: "1"},
 			{wait: time.Second, target: "/", from: a, with: "good", times: 8, passed: 2, retry: "1"},
 			{wait: time.Hour, target: "/", from: a, with: "good", times: 8, passed: 5, retry: "1"},
 		}},
-		{"how long to wait", Limits{Rate: 0.1, Burst: 1}, []ask{
+		{"how long to wait", Rate{PerSecond: 0.1, Burst: 1}, []ask{
 			{target: "/", from: a, with: "good", times: 2, passed: 1, retry: "10"},
 			{wait: 9500 * time.Millisecond, target: "/", from: a, with: "good", times: 1, retry: "1"},
 			{wait: 500 * time.Millisecond, target: "/", from: a, with: "good", times: 1, passed: 1},
 		}},
-		{"the burst is a second's worth", Limits{Rate: 2.5}, []ask{{target: "/", from: a, with: "good", times: 10, passed: 3, retry: "1"}}},
-		{"each token its own, wherever it comes from", Limits{Rate: 1, Burst: 3}, []ask{
+		{"the burst is a second's worth", Rate{PerSecond: 2.5}, []ask{{target: "/", from: a, with: "good", times: 10, passed: 3, retry: "1"}}},
+		{"each token its own, wherever it comes from", Rate{PerSecond: 1, Burst: 3}, []ask{
 			{target: "/", from: a, with: "good1", times: 2, passed: 2},
 			{target: "/", from: b, with: "good1", times: 2, passed: 1, retry: "1"},
 			{target: "/", from: a, with: "good2", times: 4, passed: 3, retry: "1"},
 		}},
-		{"an address without a token", Limits{Rate: 1, Burst: 3}, []ask{
+		{"an address without a token", Rate{PerSecond: 1, Burst: 3}, []ask{
 			{target: "/", from: a, times: 4, passed: 3, retry: "1"},
 			{target: "/", from: "192.0.2.1:2000", times: 1, retry: "1"},
 			{target: "/", from: "[::ffff:192.0.2.1]:2000", times: 1, retry: "1"},
 			{target: "/", from: b, times: 4, passed: 3, retry: "1"},
 		}},
-		{"a host's addresses", Limits{Rate: 1, Burst: 3}, []ask{
+		{"a host's addresses", Rate{PerSecond: 1, Burst: 3}, []ask{
 			{target: "/", from: "[2001:db8::1]:1", times: 3, passed: 3},
 			{target: "/", from: "[2001:db8::2]:1", times: 1, retry: "1"},
 			{target: "/", from: "[2001:db8:0:1::1]:1", times: 1, passed: 1},
 		}},
-		{"invalid tokens count for their address", Limits{Rate: 1, Burst: 3}, []ask{
+		{"invalid tokens count for their address", Rate{PerSecond: 1, Burst: 3}, []ask{
 			{target: "/", from: a, with: "good", times: 1, passed: 1},
 			{target: "/", from: a, with: "bad#", times: 10, passed: 3, retry: "1"},
 			{target: "/", from: a, with: "good", times: 3, passed: 2, retry: "1"}, // a valid token
 			{target: "/", from: b, with: "good2", times: 1, passed: 1},
 		}},
-		{"health", Limits{Rate: 1, Burst: 1}, []ask{
+		{"health", Rate{PerSecond: 1, Burst: 1}, []ask{
 			{target: "/healthz", from: a, times: 9, passed: 9},
 			{target: "/readyz", from: a, times: 9, passed: 9},
 			{target: "/metrics", from: a, times: 9, passed: 9},
@@ -128,7 +130,7 @@ func TestLimitRate(t *testing.T) {
 
 // A page of another origin can read the 429 of its request. Its preflight is not limited.
 func TestLimitRateBrowser(t *testing.T) {
-	h := front(guarded, nil, Limits{Rate: 1, Burst: 1}, nil, whose)
+	h := front(guarded, nil, Rate{PerSecond: 1, Burst: 1}, nil, whose)
 	for range 5 {
 		if w := asks(h, http.MethodOptions, "/v1/stream/a", "192.0.2.1:1", ""); w.Code == http.StatusTooManyRequests {
 			t.Error("a preflight is refused")
@@ -142,49 +144,15 @@ func TestLimitRateBrowser(t *testing.T) {
 	}
 }
 
-// However many callers come, the number of buckets is bounded. Those of idle callers are deleted first.
-func TestLimitRateMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newLimiter(1, 2)
-		for i := range maxBuckets - 1 {
-			p.take(caller(i+1), 1, time.Now())
-		}
-		time.Sleep(2 * time.Second) // these are idle now
-		busy := caller(1 << 40)
-		p.take(busy, 1, time.Now())
-		p.take(busy, 1, time.Now())
-		for i := range 3 * maxBuckets {
-			if i%(maxBuckets/4) == 0 {
-				time.Sleep(2 * time.Second)
-				p.take(busy, 1, time.Now())
-				p.take(busy, 1, time.Now())
-				if p.take(busy, 1, time.Now()) == 0 {
-					t.Errorf("after %d: the busy caller's bucket was deleted", i)
-				}
-			}
-			p.take(caller(1<<41+i), 1, time.Now())
-			if len(p.buckets) > maxBuckets {
-				t.Fatalf("%d buckets are kept", len(p.buckets))
-			}
-		}
-		for i := range 3 * maxBuckets { // no caller is idle
-			p.take(caller(1<<42+i), 1, time.Now())
-		}
-		if len(p.buckets) > maxBuckets {
-			t.Fatalf("%d buckets are kept", len(p.buckets))
-		}
-	})
-}
-
 // Connections above the limit are closed at once. When one closes, another is accepted.
 func TestLimitConnections(t *testing.T) {
-	m := newMetrics("test", nil, "")
+	m := metrics.New("test", nil, "")
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
-	srv.Listener = httpd.LimitConnections(ln, Limits{Connections: 2}.MostConnections(1), m)
+	srv.Listener = httpd.LimitConnections(ln, 2, m)
 	srv.Start()
 	defer srv.Close()
 	dial := func() net.Conn {
@@ -229,7 +197,7 @@ func TestLimitConnections(t *testing.T) {
 	for got := ""; got == ""; { // until the server has seen that it is closed
 		got = get(dial())
 	}
-	text := asks(m.handler(), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
+	text := asks(m.Handler(http.NotFound), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
 	if !strings.Contains(text, "arbe_connections_open 2\n") ||
 		strings.Contains(text, "arbe_connections_refused_total 0\n") {
 		t.Errorf("got %s", text)
@@ -244,10 +212,10 @@ func TestLimitConnectionsRefusal(t *testing.T) {
 	}
 	srv := httptest.NewUnstartedServer(front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1000)); err != nil {
-			refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").write(w)
+			request.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").Write(w)
 		}
-	}), newMetrics("test", nil, ""), Limits{Rate: 1000}, io.Discard, nobody))
-	srv.Listener = httpd.LimitConnections(ln, Limits{}.MostConnections(1), nil)
+	}), metrics.New("test", nil, ""), Rate{PerSecond: 1000}, io.Discard, nobody))
+	srv.Listener = httpd.LimitConnections(ln, 20_000, nil)
 	srv.Start()
 	defer srv.Close()
 	for range 5 {
@@ -264,16 +232,6 @@ func TestLimitConnectionsRefusal(t *testing.T) {
 			resp.StatusCode != http.StatusRequestEntityTooLarge ||
 			!strings.Contains(string(b), "too_large") {
 			t.Errorf("got %s %q, %v", resp.Status, b, err)
-		}
-	}
-}
-
-func TestMostConnections(t *testing.T) {
-	for _, tt := range []struct{ asked, files, each, want int }{
-		{0, 1 << 20, 1, 20_000}, {50_000, 1 << 20, 1, 50_000}, {0, 20_000, 1, 18_904}, {0, 1024, 1, 672}, {0, 1024, 2, 336}, {0, 256, 1, 86}, {50, 256, 1, 50}, {0, 100, 1, 1},
-	} {
-		if got := (Limits{Connections: tt.asked}).most(tt.files, tt.each); got != tt.want {
-			t.Errorf("%+v: got %d", tt, got)
 		}
 	}
 }

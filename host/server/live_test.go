@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
@@ -323,8 +324,8 @@ func TestIdleReaders(t *testing.T) {
 
 // A server that ends lets those who listen go, cleanly.
 func TestServeEndsEvents(t *testing.T) {
-	data := server.Data(t.TempDir())
-	url, stop := serve(t, server.Config{Addr: "127.0.0.1:0", Data: data, LongPoll: time.Minute})
+	data := daemon.Data(t.TempDir())
+	url, stop := serve(t, daemon.Config{Addr: "127.0.0.1:0", Data: data, LongPoll: time.Minute})
 	keys, err := data.Secrets()
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/server/request"
 )
 
 // localOnly refuses requests that neither programs nor pages of this machine have made. A server without tokens has no
@@ -13,12 +14,12 @@ import (
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocal(r) {
-			refuse(
+			request.Refuse(
 				http.StatusForbidden,
 				"not_local",
 				"a server without tokens answers only programs and pages of this machine: "+
 					"Host and Origin have to be loopback",
-			).write(w)
+			).Write(w)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/member"
 	web "arbe.0sk.ar/runner/host/page"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/output"
@@ -37,16 +37,16 @@ func startSite(t *testing.T, cluster *jetstream.Config) *site {
 func startSiteOf(t *testing.T, cluster *jetstream.Config, houses member.Rows) *site {
 	t.Helper()
 	s := &site{logged: &output.Buffer{}}
-	url, stop := serve(t, server.Config{
-		Addr: "127.0.0.1:0", Data: server.Data(t.TempDir()), Secrets: [][]byte{secret}, NATS: cluster, Access: s.logged,
+	url, stop := serve(t, daemon.Config{
+		Addr: "127.0.0.1:0", Data: daemon.Data(t.TempDir()), Secrets: [][]byte{secret}, NATS: cluster, Access: s.logged,
 		Rows: houses,
-		Page: func(serving server.Serving) http.Handler {
+		Parts: func(serving daemon.Serving) daemon.Parts {
 			s.log = serving.Streams
-			return web.Handler(web.Config{
+			return daemon.Parts{Page: web.Handler(web.Config{
 				Log: serving.Streams, Threads: serving.Threads, Secrets: serving.Secrets, Local: true,
 				Names: []string{"arbe.example"}, Closing: serving.Closing, Logger: quiet,
 				Doors: serving.Doors,
-			})
+			})}
 		},
 	})
 	if url == "" {

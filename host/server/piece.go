@@ -10,6 +10,8 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
 )
 
@@ -42,34 +44,37 @@ type asking struct {
 func parseAsked(q url.Values) (a asking, err error) {
 	for _, name := range []string{"live", "limit", "before", "types"} {
 		if len(q[name]) > 1 {
-			return a, refuse(http.StatusBadRequest, "query", "more than one %s", name)
+			return a, request.Refuse(http.StatusBadRequest, "query", "more than one %s", name)
 		}
 	}
 	a.live = q.Get("live")
 	if a.live != "" && a.live != "long-poll" && a.live != "sse" {
-		return a, refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse", a.live)
+		return a, request.Refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want long-poll or sse",
+			a.live)
 	}
 	if q.Has("limit") {
 		var ok bool
 		if a.limit, ok = parseLimit(q.Get("limit")); !ok {
-			return a, refuse(http.StatusBadRequest, "limit", "limit=%.20q: want a number from 1 to %d",
+			return a, request.Refuse(http.StatusBadRequest, "limit", "limit=%.20q: want a number from 1 to %d",
 				q.Get("limit"), maxLimit)
 		}
 		if a.live == "sse" {
-			return a, refuse(http.StatusBadRequest, "limit",
-				"limit and live=sse exclude each other: read pieces, then follow from the last one's %s", headerNext)
+			return a, request.Refuse(http.StatusBadRequest, "limit",
+				"limit and live=sse exclude each other: read pieces, then follow from the last one's %s",
+				request.HeaderNext)
 		}
 	}
 	a.before = q["before"]
 	switch {
 	case a.before == nil:
 	case q.Has("offset"):
-		return a, refuse(http.StatusBadRequest, "before", "before and offset exclude each other: read back, or on")
+		return a, request.Refuse(http.StatusBadRequest, "before",
+			"before and offset exclude each other: read back, or on")
 	case a.live != "":
-		return a, refuse(http.StatusBadRequest, "before",
+		return a, request.Refuse(http.StatusBadRequest, "before",
 			"before and live exclude each other: no entry is appended before an offset")
 	case a.limit == 0:
-		return a, refuse(http.StatusBadRequest, "before", "before needs a limit, from 1 to %d", maxLimit)
+		return a, request.Refuse(http.StatusBadRequest, "before", "before needs a limit, from 1 to %d", maxLimit)
 	}
 	a.types, err = parseTypes(q)
 	return a, err
@@ -82,11 +87,12 @@ func parseTypes(q url.Values) (log.Types, error) {
 	}
 	types := strings.Split(q.Get("types"), ",")
 	if len(types) > maxTypes {
-		return nil, refuse(http.StatusBadRequest, "types", "%d types: want at most %d prefixes", len(types), maxTypes)
+		return nil, request.Refuse(http.StatusBadRequest, "types", "%d types: want at most %d prefixes", len(types),
+			maxTypes)
 	}
 	for _, t := range types {
 		if t == "" || len(t) > maxPrefix {
-			return nil, refuse(http.StatusBadRequest, "types",
+			return nil, request.Refuse(http.StatusBadRequest, "types",
 				"types=%.80q: want prefixes of 1 to %d bytes, with commas between", q.Get("types"), maxPrefix)
 		}
 	}
@@ -122,7 +128,7 @@ func (s *Server) readPiece(
 
 // readBack serves the entries before an offset, up to the request's limit, with the offset before the first of them.
 func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, a asking, l *memory.Lease) error {
-	until, err := parseOffset(a.before, v.Tail())
+	until, err := request.ParseOffset(a.before, v.Tail())
 	if err != nil {
 		return err
 	}
@@ -139,7 +145,7 @@ func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, 
 	if err != nil {
 		return err
 	}
-	w.Header().Set(headerPrev, place(p.Prev))
+	w.Header().Set(request.HeaderPrev, request.Place(p.Prev))
 	return s.sendPiece(w, r, v, p)
 }
 
@@ -149,14 +155,10 @@ const scanRecords = 4096
 // collect reads until more reports false, or scanBytes were read, and adds what it reads to p. The lease is charged
 // with the piece.
 func (s *Server) collect(
-	ctx context.Context,
-	l *memory.Lease,
-	p *log.Piece,
-	more func() bool,
-	read func(most int) ([]engine.Record, error),
-	add func([]engine.Record),
+	ctx context.Context, l *memory.Lease, p *log.Piece, more func() bool,
+	read func(most int) ([]engine.Record, error), add func([]engine.Record),
 ) error {
-	for seen, most := 0, firstPiece; more() && seen < scanBytes; most = readChunk {
+	for seen, most := 0, firstPiece; more() && seen < scanBytes; most = request.ReadChunk {
 		records, err := l.Records(ctx, func() ([]engine.Record, error) { return read(most) })
 		if err != nil {
 			return err
@@ -172,14 +174,14 @@ func (s *Server) collect(
 func (s *Server) sendPiece(w http.ResponseWriter, r *http.Request, v log.Stream, p log.Piece) error {
 	h := w.Header()
 	h.Set("Content-Type", ndjson)
-	h.Set(headerNext, place(p.Next))
+	h.Set(request.HeaderNext, request.Place(p.Next))
 	if p.Next.Seq >= v.Tail() {
-		h.Set(headerUpToDate, "true")
+		h.Set(request.HeaderUpToDate, "true")
 	}
 	w.WriteHeader(http.StatusOK)
-	out := s.answer(r.Context(), w, memory.RecordBytes(p.Records))
+	out := s.core.Answer(r.Context(), w, memory.RecordBytes(p.Records))
 	for _, rec := range p.Records {
-		writeEntry(out, rec, "\n")
+		streams.WriteEntry(out, rec, "\n")
 	}
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
@@ -187,9 +189,9 @@ func (s *Server) sendPiece(w http.ResponseWriter, r *http.Request, v log.Stream,
 
 // nothing answers a long-poll that found no entry.
 func nothing(w http.ResponseWriter, v log.Stream, after log.Offset) error {
-	w.Header().Set(headerNext, place(after))
+	w.Header().Set(request.HeaderNext, request.Place(after))
 	if after.Seq >= v.Tail() {
-		w.Header().Set(headerUpToDate, "true")
+		w.Header().Set(request.HeaderUpToDate, "true")
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -205,7 +207,7 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) er
 		return err
 	}
 	id, found := r.PathValue("entry"), false
-	l := s.lease(r, g)
+	l := s.core.Lease(r, g)
 	defer l.Free()
 	records, err := l.Records(r.Context(), func() ([]engine.Record, error) {
 		rec, ok, err := s.Log.Entry(r.Context(), v, id)
@@ -216,14 +218,14 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) er
 	case err != nil:
 		return err
 	case !found:
-		return refuse(http.StatusNotFound, "no_entry", "the thread has no entry %.200q", id)
+		return request.Refuse(http.StatusNotFound, "no_entry", "the thread has no entry %.200q", id)
 	case len(records[0].Data) == 0:
-		return refuse(http.StatusNotFound, "removed", "the entry %.200q was removed from the thread", id)
+		return request.Refuse(http.StatusNotFound, "removed", "the entry %.200q was removed from the thread", id)
 	}
-	w.Header().Set("Content-Type", jsonType)
+	w.Header().Set("Content-Type", request.JSON)
 	w.WriteHeader(http.StatusOK)
-	out := s.answer(r.Context(), w, memory.RecordBytes(records))
-	writeEntry(out, records[0], "\n")
+	out := s.core.Answer(r.Context(), w, memory.RecordBytes(records))
+	streams.WriteEntry(out, records[0], "\n")
 	_ = out.Flush() // the reader is gone, or too slow
 	return nil
 }

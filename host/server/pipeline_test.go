@@ -13,15 +13,16 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/server/metrics"
 )
 
 // A client that sends requests and reads no answers is disconnected, whatever it requests. Others can read the metrics
 // meanwhile.
 func TestPipelinedReadsNothing(t *testing.T) {
 	b := besiege(t)
-	m := newMetrics("test", nil, "")
-	b.Server.metrics = m
-	srv := httptest.NewUnstartedServer(httpd.Paced(front(b.handler(), m, Limits{Rate: 1, Burst: 1}, nil, nobody),
+	m := metrics.New("test", nil, "")
+	b.Server.Metrics = m
+	srv := httptest.NewUnstartedServer(httpd.Paced(front(b.handler(), m, Rate{PerSecond: 1, Burst: 1}, nil, nobody),
 		500*time.Millisecond))
 	var mu sync.Mutex
 	active := map[net.Conn]bool{}

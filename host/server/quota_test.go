@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -15,13 +16,12 @@ import (
 // A token is one caller, however it is written, and so is a fresh one for the same thread and run.
 func TestCallers(t *testing.T) {
 	b := besiege(t)
-	b.tokens = token.NewVerifier(b.Secrets)
-	p := newLimiter(1, 1)
-	by := func(token, from string) caller {
+	p := request.NewLimiter(1, 1)
+	by := func(token, from string) request.Caller {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = from
 		r.Header.Set("Authorization", "Bearer "+token)
-		return p.caller(r, b.holder)
+		return p.Caller(r, b.core.Holder)
 	}
 	const here, there = "192.0.2.1:1", "192.0.2.2:1"
 	first := b.token(token.Grant{Stream: thread.StreamName("t1"), Run: "r1"})
@@ -44,7 +44,7 @@ func TestCallers(t *testing.T) {
 	last := strings.IndexByte(alphabet, first[len(first)-1])
 	for i := 1; i < 4; i++ {
 		spelled := first[:len(first)-1] + string(alphabet[last&^3|(last+i)&3])
-		if _, err := b.verify(spelled); err == nil {
+		if _, err := b.core.Verify(spelled); err == nil {
 			t.Errorf("a signature that ends with %q is taken", spelled[len(spelled)-1:])
 		}
 		if by(spelled, here) != by("no token at all", here) || by(spelled, here) == by(spelled, there) {

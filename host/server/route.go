@@ -4,50 +4,42 @@ import (
 	"net/http"
 	"strings"
 
-	"arbe.0sk.ar/runner/host/httpd"
+	"arbe.0sk.ar/runner/host/server/houses"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/streams"
 )
 
-// route is the purpose of a request, for the measurements. It names no stream.
-type route uint8
-
+// The purposes of requests, for the measurements. They name no stream.
 const (
-	routeOther   route = iota
-	routeAppend        // to a thread
-	routeRead          // of a thread
-	routeEntry         // a read of one entry
-	routeMake          // a thread without entries
-	routeLive          // a read that waits, of a thread or another stream
-	routeToken         // a fresh token
-	routeStream        // the Durable Streams protocol
-	routeThreads       // the list of threads, and summaries
-	routeHouses        // environments and secrets of houses
-	routeAdmin         // about the server, as a backup
-	routePage          // the page for people
-	routeHealth        // health, readiness and measurements
-	routes
+	routeOther   = "other"
+	routeAppend  = "append"  // to a thread
+	routeRead    = "read"    // of a thread
+	routeEntry   = "entry"   // a read of one entry
+	routeMake    = "make"    // a thread without entries
+	routeLive    = "live"    // a read that waits, of a thread or another stream
+	routeToken   = "token"   // a fresh token
+	routeStream  = "stream"  // the Durable Streams protocol
+	routeThreads = "threads" // the list of threads, and summaries
+	routeHouses  = "houses"  // environments and secrets of houses
+	routeAdmin   = "admin"   // about the server, as a backup
+	routePage    = "page"    // the page for people
+	routeHealth  = metrics.Health
 )
-
-var routeNames = [routes]string{
-	"other", "append", "read", "entry", "make", "live", "token", "stream", "threads", "houses", "admin", "page",
-	"health",
-}
-
-func (r route) String() string { return routeNames[r] }
 
 // routeOf returns the purpose of a request by its form. The stream need not exist.
-func routeOf(r *http.Request) route {
+func routeOf(r *http.Request) string {
 	path := r.URL.Path
 	switch path {
 	case "/healthz", "/readyz", "/metrics":
 		return routeHealth
 	}
-	if isAt(path, threadsPath) {
+	if isAt(path, houses.ThreadsPath) {
 		if r.Method == http.MethodGet && isLive(r.URL.RawQuery) {
 			return routeLive
 		}
 		return routeThreads
 	}
-	if isAt(path, environmentsPath) || isAt(path, secretsPath) {
+	if isAt(path, houses.EnvironmentsPath) || isAt(path, houses.SecretsPath) {
 		return routeHouses
 	}
 	if ofPage(path) {
@@ -61,7 +53,7 @@ func routeOf(r *http.Request) route {
 	switch {
 	case strings.HasPrefix(path, "/v1/admin/"):
 		return routeAdmin
-	case !thread && !strings.HasPrefix(path, protocolRoot):
+	case !thread && !strings.HasPrefix(path, streams.Root):
 		return routeOther
 	case r.Method == http.MethodGet && isLive(r.URL.RawQuery):
 		return routeLive
@@ -98,63 +90,4 @@ func ofPage(path string) bool {
 // isLive reports whether a query asks to wait.
 func isLive(query string) bool {
 	return strings.HasPrefix(query, "live=") || strings.Contains(query, "&live=")
-}
-
-// methodOf returns a request's method; OTHER for one that no handler serves, since clients can make up any number.
-func methodOf(r *http.Request) string {
-	switch r.Method {
-	case http.MethodGet,
-		http.MethodHead,
-		http.MethodPost,
-		http.MethodPut,
-		http.MethodPatch,
-		http.MethodDelete,
-		http.MethodOptions:
-		return r.Method
-	default:
-		return "OTHER"
-	}
-}
-
-// refusals are the reasons of refusals in the measurements.
-var refusals = []string{
-	"auth",
-	"conflict",
-	"error",
-	"full",
-	"invalid",
-	"not_found",
-	"rate",
-	"too_large",
-	"unavailable",
-}
-
-// refusal returns the reason of an answer with this status; "" for a success, and for a client that went away.
-func refusal(status int) string {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return "auth"
-	case http.StatusNotFound, http.StatusGone:
-		return "not_found"
-	case http.StatusConflict, http.StatusPreconditionFailed:
-		return "conflict"
-	case http.StatusRequestEntityTooLarge:
-		return "too_large"
-	case http.StatusTooManyRequests:
-		return "rate"
-	case http.StatusServiceUnavailable:
-		return "unavailable"
-	case http.StatusInsufficientStorage:
-		return "full"
-	case httpd.StatusGone:
-		return ""
-	}
-	switch {
-	case status < 400:
-		return ""
-	case status < 500:
-		return "invalid"
-	default:
-		return "error"
-	}
 }

@@ -1,15 +1,13 @@
-// Package server serves a log over HTTP: the thread API and the Durable Streams protocol, with access by signed tokens,
-// limits, measurements, backups and health. SERVE.md has what it promises to clients.
+// Package server serves a log over HTTP: the thread API, with access by signed tokens, limits, measurements, backups
+// and health. SERVE.md has what it promises to clients.
 //
-// Handlers return errors. What a log refuses is a type or value of package log, and problemOf has the status, the
-// headers and the message of each.
+// It mounts the APIs of the packages below it: streams has the Durable Streams protocol, houses what members do. What
+// all handlers share is a Core of package request; streams and houses do not know each other.
 package server
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -22,6 +20,10 @@ import (
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/server/houses"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -42,9 +44,12 @@ type Server struct {
 	// Closing ends the waits of readers when it is done, so that a server can stop.
 	Closing context.Context
 	Logger  *slog.Logger
-	// Budget is how many bytes all requests may hold at the same time; 0 is a quarter of memory.Limit. SERVE.md has the
-	// answers beyond it.
-	Budget int64
+	// Budget is of the memory of all requests; nil for a quarter of memory.Limit. SERVE.md has the answers beyond it.
+	Budget *memory.Budget
+
+	Metrics *metrics.Set // nil for none
+	Rate    Rate         // of requests, by Front
+	Access  io.Writer    // for the access log, by Front; nil for none
 
 	// TokenQuota is how many bytes the holder of one token may post within an hour, and at once; 0 is no quota. It is
 	// at least the size of the largest post.
@@ -56,21 +61,14 @@ type Server struct {
 	// Settle settles a thread now; nil for a server that settles none.
 	Settle func(ctx context.Context, threadID string) (Settled, error)
 
-	// Delegate makes the row of a task, as its author; nil for a server that takes none. See rows.Tasks.
-	Delegate func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
-
-	// Commands run commands in the boxes of threads; nil for a server that runs none.
-	Commands Commands
-
 	// Doors decide what members of houses may open; nil for a server without houses.
 	Doors *member.Doors
 
-	// Rows are the rows of houses, as their members read and write them over HTTP; nil for none. They need Doors.
-	Rows rows.Store
-
-	// CheckRecipe returns why an environment's recipe is refused, and may complete it; nil for a server that takes all.
-	// Its error is shown to the caller.
+	// What members do over HTTP is by these, as fields of houses.API; they need Doors.
+	Rows        rows.Store
 	CheckRecipe func(r *rows.Recipe) error
+	Delegate    func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
+	Commands    houses.Commands
 
 	// Harnesses are those whose lines threads take; nil for session's list.
 	Harnesses session.List
@@ -78,18 +76,11 @@ type Server struct {
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler
 
-	tokens  *token.Verifier
-	posted  *limiter // nil without a quota
-	budget  *memory.Budget
-	metrics *metrics
+	core    *request.Core
+	streams *streams.API
+	houses  *houses.API
 	settles settles
 }
-
-// Limits of one request.
-const (
-	readChunk    = 1 << 20 // bytes read from the log at once for one reader
-	readyTimeout = 5 * time.Second
-)
 
 // Handler returns the handler of the thread API below /api/stream, of threads, environments and secrets below /api, of
 // the Durable Streams protocol below /v1/stream, and of /healthz, /readyz and /metrics.
@@ -99,38 +90,20 @@ func (s *Server) Handler() http.Handler {
 
 // handler is Handler without timeouts.
 func (s *Server) handler() http.Handler {
-	s.tokens = token.NewVerifier(s.Secrets)
-	s.budget = memory.NewBudget(cmp.Or(s.Budget, memory.Limit()/4))
-	s.metrics.ofBudget(s.budget)
-	if s.TokenQuota > 0 {
-		s.posted = newLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(max(s.TokenQuota, thread.MaxBody)))
-	}
-	mux := http.NewServeMux()
-	name := "/api/stream/" + "{stream}"
-	mux.HandleFunc("POST "+name, s.as(token.ScopeWrite, s.append))
-	mux.HandleFunc("GET "+name, s.as(token.ScopeRead, s.read))
-	mux.HandleFunc("PUT "+name, s.as(token.ScopeWrite, s.makeThread))
-	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
-	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
-	s.serveThreads(mux)
-	s.serveRows(mux)
-	mux.HandleFunc("GET /healthz", s.healthz)
-	if s.metrics != nil {
-		mux.Handle("GET /metrics", s.metrics.handler())
-	}
-	mux.HandleFunc(BackupPath, s.backup)
-	mux.HandleFunc("GET /readyz", s.ready)
+	s.assemble()
+	mux := s.routes()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff") // no entry is taken for a page
+		ofStreams := strings.HasPrefix(r.URL.Path, streams.Root)
 		if s.Page != nil && ofPage(r.URL.Path) {
 			s.Page.ServeHTTP(w, r)
 			return
 		}
-		if !s.Insecure || !strings.HasPrefix(r.URL.Path, protocolRoot) {
+		if !s.Insecure || !ofStreams {
 			w.Header().Set("Vary", "Authorization")
 		}
-		if strings.HasPrefix(r.URL.Path, protocolRoot) {
-			s.protocol(w, r) // ServeMux would clean its names
+		if ofStreams {
+			s.streams.ServeHTTP(w, r) // ServeMux would clean its names
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -141,61 +114,68 @@ func (s *Server) handler() http.Handler {
 	return h
 }
 
-// ready reports whether the log can be written.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if err := s.Log.Engine().Check(ctx); err != nil {
-		s.Logger.Warn("not ready", "error", err)
-		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, "the log can't be written")
-		return
+// assemble makes the core and the APIs on it.
+func (s *Server) assemble() {
+	s.core = &request.Core{
+		Log: s.Log, Tokens: token.NewVerifier(s.Secrets), Doors: s.Doors, Insecure: s.Insecure,
+		Harnesses: s.Harnesses,
+		Budget:    s.Budget, Metrics: s.Metrics, Logger: s.Logger,
+		LongPoll: cmp.Or(s.LongPoll, 20*time.Second), Closing: cmp.Or(s.Closing, context.Background()),
 	}
-	fmt.Fprintln(w, "ok")
+	if s.core.Budget == nil {
+		s.core.Budget = memory.NewBudget(memory.Limit() / 4)
+	}
+	s.Metrics.OfBudget(s.core.Budget)
+	if s.TokenQuota > 0 {
+		most := max(s.TokenQuota, thread.MaxBody)
+		s.core.Posted = request.NewLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(most))
+	}
+	s.streams = &streams.API{Core: s.core}
+	s.houses = &houses.API{
+		Core: s.core, Rows: s.Rows, Index: s.Index, CheckRecipe: s.CheckRecipe, Delegate: s.Delegate,
+		Commands: s.Commands,
+	}
+	if s.Settle != nil {
+		s.houses.Settle = s.settleNow
+	}
+}
+
+// routes returns the routes of all paths but those of streams and the page.
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	name := "/api/stream/" + "{stream}"
+	mux.HandleFunc("POST "+name, s.as(token.ScopeWrite, s.append))
+	mux.HandleFunc("GET "+name, s.as(token.ScopeRead, s.read))
+	mux.HandleFunc("PUT "+name, s.as(token.ScopeWrite, s.makeThread))
+	mux.HandleFunc("GET "+name+"/entries/{entry}", s.as(token.ScopeRead, s.entry))
+	mux.HandleFunc("POST "+name+"/token", s.as(token.ScopeRenew, s.renew))
+	s.serveThreads(mux)
+	s.houses.Register(mux)
+	mux.HandleFunc("GET /healthz", s.healthz)
+	if s.Metrics != nil {
+		mux.Handle("GET /metrics", s.Metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			request.Refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").Write(w)
+		}))
+	}
+	mux.HandleFunc(BackupPath, s.backup)
+	mux.HandleFunc("GET /readyz", s.ready)
+	return mux
 }
 
 // as wraps a handler of a thread's path for tokens with the scope.
 func (s *Server) as(scope string, h func(http.ResponseWriter, *http.Request, token.Grant) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		g, err := s.authorize(r, scope)
+		name := r.PathValue("stream")
+		if !request.IsThread(name) {
+			s.core.AnswerError(w, r, request.Refuse(http.StatusNotFound, "not_found",
+				"no such stream: want %s<threadId>, threadId of A-Z a-z 0-9 _ -", thread.StreamName("")))
+			return
+		}
+		g, err := s.core.Permit(r.Context(), r.Header.Get("Authorization"), name, scope)
 		if err == nil {
 			err = h(w, r, g)
 		}
-		s.answerError(w, r, err)
+		s.core.AnswerError(w, r, err)
 	}
-}
-
-// lease returns a lease for the holder of a grant; without one, for the request's address.
-func (s *Server) lease(r *http.Request, g token.Grant) *memory.Lease {
-	if who := g.Holder(); who != "" {
-		return s.budget.Lease(who)
-	}
-	return s.budget.Lease("address " + network(r.RemoteAddr).String())
-}
-
-// answerBuffer is how many bytes of an answer are written at once.
-const answerBuffer = 64 << 10
-
-// answer returns a buffer for an answer of some size. It keeps its first error, which means that the reader is gone or
-// too slow.
-func (s *Server) answer(ctx context.Context, w http.ResponseWriter, size int) *bufio.Writer {
-	return bufio.NewWriterSize(&reader{ctx, w, s.metrics}, min(size, answerBuffer))
-}
-
-// reader counts the bytes for a reader, and a reader that is too slow.
-type reader struct {
-	ctx context.Context
-	w   io.Writer
-	m   *metrics
-}
-
-// Write is io.Writer's.
-func (r *reader) Write(b []byte) (int, error) {
-	n, err := r.w.Write(b)
-	r.m.sent(n)
-	if err != nil && r.ctx.Err() == nil {
-		r.m.dropped()
-	}
-	return n, err
 }

@@ -15,11 +15,12 @@ import (
 
 	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
+	"arbe.0sk.ar/runner/host/server/houses"
+	"arbe.0sk.ar/runner/host/server/metrics"
+	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/thread"
 )
-
-// threadsPath is where the list of threads is.
-const threadsPath = "/api/threads"
 
 // Threads on a page of the list.
 const (
@@ -47,23 +48,13 @@ type SettledAction struct {
 
 // serveThreads adds the routes of summaries.
 func (s *Server) serveThreads(mux *http.ServeMux) {
-	for _, route := range []struct {
-		pattern string
-		h       func(http.ResponseWriter, *http.Request) error
-	}{
-		{"GET " + threadsPath, s.listThreads},
-		{"GET " + threadsPath + "/{id}", s.threadSummary},
-		{"POST " + threadsPath + "/{id}/reconcile", s.settle},
-		{"GET " + threadsPath + "/{id}/entries", s.memberEntries},
-		{"POST " + threadsPath + "/{id}/entries", s.memberPost},
-		{"POST " + threadsPath + "/{id}/tasks", s.memberTask},
-		{"POST " + threadsPath + "/{id}/commands", s.startCommand},
-		{"POST " + threadsPath + "/{id}/commands/{exec}/cancel", s.cancelCommand},
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET " + houses.ThreadsPath:                      s.listThreads,
+		"GET " + houses.ThreadsPath + "/{id}":            s.threadSummary,
+		"POST " + houses.ThreadsPath + "/{id}/reconcile": s.settle,
+		"GET " + houses.ThreadsPath + "/{id}/entries":    s.memberEntries,
 	} {
-		mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Cache-Control", "no-store")
-			s.answerError(w, r, route.h(w, r))
-		})
+		mux.HandleFunc(pattern, s.core.Answered(h))
 	}
 }
 
@@ -74,7 +65,7 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.Index == nil {
-		return errNoIndex
+		return request.ErrNoIndex
 	}
 	values := r.URL.Query()
 	q, err := parseQuery(values)
@@ -82,7 +73,7 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q.Only = permit.only
-	l := s.lease(r, permit.grant)
+	l := s.core.Lease(r, permit.grant)
 	defer l.Free()
 	if err := l.Grow(q.Limit * summaryBytes); err != nil {
 		return err
@@ -92,26 +83,22 @@ func (s *Server) listThreads(w http.ResponseWriter, r *http.Request) error {
 	case "sse":
 		return s.threadEvents(w, r, q, permit.rows)
 	default:
-		return refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want sse", live)
+		return request.Refuse(http.StatusBadRequest, "live", "live=%.20q is not served: want sse", live)
 	}
 	page, err := s.pageOf(r.Context(), q, permit.rows)
 	if err != nil {
 		return err
 	}
-	s.answerJSON(r.Context(), w, page)
+	s.core.AnswerJSON(r.Context(), w, page)
 	return nil
 }
 
 // pageOf returns a page of the list, from rows where there is a query of rows.
-func (s *Server) pageOf(ctx context.Context, q index.Query, rq *rowQuery) (thread.SummaryPage, error) {
+func (s *Server) pageOf(ctx context.Context, q index.Query, rq *houses.Query) (thread.SummaryPage, error) {
 	if rq != nil {
-		return s.listRows(ctx, q, *rq)
+		return s.houses.List(ctx, q, *rq)
 	}
-	page, err := s.Index.List(ctx, q)
-	if err != nil {
-		err = indexError(err)
-	}
-	return page, err
+	return s.Index.List(ctx, q)
 }
 
 // threadSummary serves the summary of a thread, to readers of the list and of the thread. It queues a thread
@@ -123,76 +110,48 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.Index == nil {
-		return errNoIndex
+		return request.ErrNoIndex
 	}
 	v, err := s.Index.Summary(r.Context(), id)
 	if err != nil && (row == nil || !errors.Is(err, index.ErrAbsent)) {
 		if _, gone := s.Log.Stat(r.Context(), thread.StreamName(id)); errors.Is(gone, log.ErrGone) {
 			return gone
 		}
-		return indexError(err)
+		return err
 	}
 	if row != nil {
-		v = withRow(v, err == nil, *row)
+		v = houses.WithRow(v, err == nil, *row)
 	}
 	if v.Run != "" {
 		s.settles.add(id, time.Now())
 	}
-	s.answerJSON(r.Context(), w, v)
+	s.core.AnswerJSON(r.Context(), w, v)
 	return nil
 }
 
 // settle settles a thread, for its writers and the members of its house.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if err := s.permitSettle(r, id); err != nil {
+	if _, _, err := s.core.PermitWriter(r, "a run's token does not settle its thread"); err != nil {
 		return err
 	}
 	if s.Settle == nil {
-		return refuse(http.StatusNotImplemented, "no_reconcile", "this server settles no threads")
+		return request.Refuse(http.StatusNotImplemented, "no_reconcile", "this server settles no threads")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.closing(), cancel)()
+	defer context.AfterFunc(s.core.Closing, cancel)()
 	result, err := s.Settle(ctx, id)
 	if err != nil {
 		s.Logger.Warn("reconcile", "thread", id, "error", err)
-		return refuse(
-			http.StatusServiceUnavailable,
-			"unsettled",
-			"the thread could not be settled; the server's log has why",
-		).
-			with("Retry-After", 5)
+		return request.Refuse(http.StatusServiceUnavailable, "unsettled",
+			"the thread could not be settled; the server's log has why").With("Retry-After", 5)
 	}
 	if result.Actions == nil {
 		result.Actions = []SettledAction{}
 	}
-	s.answerJSON(r.Context(), w, result)
+	s.core.AnswerJSON(r.Context(), w, result)
 	return nil
-}
-
-var errNoIndex = refuse(http.StatusNotImplemented, "no_index", "this server has no list of threads")
-
-// indexError returns the answer to an error of the index.
-func indexError(err error) error {
-	switch {
-	case errors.Is(err, index.ErrAbsent):
-		return refuse(http.StatusNotFound, "not_found", "the thread was never written")
-	case errors.Is(err, index.ErrCursor):
-		return refuse(http.StatusBadRequest, "cursor", "cursor: want the one of the page before")
-	case errors.Is(err, index.ErrBuilding):
-		return refuse(http.StatusServiceUnavailable, "building", "%v", index.ErrBuilding).with("Retry-After", 1)
-	}
-	return err
-}
-
-// answerJSON answers with a value. The client may be gone.
-func (s *Server) answerJSON(ctx context.Context, w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	b := thread.Marshal(v)
-	out := s.answer(ctx, w, len(b)+1)
-	_, _ = out.Write(append(b, '\n'))
-	_ = out.Flush()
 }
 
 // listStatuses are the statuses that a query may name.
@@ -204,7 +163,7 @@ var listStatuses = []string{
 func parseQuery(values url.Values) (q index.Query, err error) {
 	for name, given := range values {
 		if len(given) > 1 && name != "tag" {
-			return q, refuse(http.StatusBadRequest, "query", "%.20q is there %d times", name, len(given))
+			return q, request.Refuse(http.StatusBadRequest, "query", "%.20q is there %d times", name, len(given))
 		}
 	}
 	q.Limit, q.Cursor = pageThreads, values.Get("cursor")
@@ -212,13 +171,9 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 		q.Statuses = strings.Split(given, ",")
 		for _, status := range q.Statuses {
 			if !slices.Contains(listStatuses, status) {
-				return q, refuse(
-					http.StatusBadRequest,
-					"status",
-					"status=%.20q: want some of %s, with commas between them",
-					status,
-					strings.Join(listStatuses, ", "),
-				)
+				return q, request.Refuse(http.StatusBadRequest, "status",
+					"status=%.20q: want some of %s, with commas between them", status,
+					strings.Join(listStatuses, ", "))
 			}
 		}
 	}
@@ -227,13 +182,14 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 	}
 	if given := values.Get("since"); given != "" {
 		if q.Since, err = time.Parse(time.RFC3339, given); err != nil {
-			return q, refuse(http.StatusBadRequest, "since", "since=%.40q: want a time of RFC 3339", given)
+			return q, request.Refuse(http.StatusBadRequest, "since", "since=%.40q: want a time of RFC 3339", given)
 		}
 	}
 	if given := values.Get("limit"); given != "" {
 		n, err := strconv.Atoi(given)
 		if err != nil || n < 1 || n > mostPageThreads {
-			return q, refuse(http.StatusBadRequest, "limit", "limit=%.20q: want 1 to %d", given, mostPageThreads)
+			return q, request.Refuse(http.StatusBadRequest, "limit", "limit=%.20q: want 1 to %d", given,
+				mostPageThreads)
 		}
 		q.Limit = n
 	}
@@ -243,7 +199,7 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 // threadEvents serves the list as server-sent events: the threads of its page, the oldest start first, then a control
 // event, then each thread that changes. The query's status is for the page alone: a thread that no longer has it is a
 // change, too.
-func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Query, rq *rowQuery) error {
+func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Query, rq *houses.Query) error {
 	changes := s.Index.Watch() // before the list: what changes meanwhile is sent again
 	defer changes.Close()
 	page, err := s.pageOf(r.Context(), q, rq)
@@ -252,14 +208,14 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	}
 	with := func(v thread.Summary) thread.Summary { return v }
 	if rq != nil {
-		with = s.rowChanges(&q, *rq)
+		with = s.houses.Changes(&q, *rq)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
-	defer s.metrics.reader(readerSSE)()
+	defer s.core.Metrics.Reader(metrics.Events)()
 	rc := http.NewResponseController(w)
-	out := s.answer(r.Context(), w, answerBuffer)
+	out := s.core.Answer(r.Context(), w, request.AnswerBuffer)
 	slices.Reverse(page.Threads)
 	sent := map[string]bool{}
 	for _, v := range page.Threads {
@@ -270,9 +226,9 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 	if out.Flush() != nil || rc.Flush() != nil {
 		return nil
 	}
-	life := time.NewTimer(sseLife)
+	life := time.NewTimer(streams.Life)
 	defer life.Stop()
-	ping := time.NewTicker(ssePing)
+	ping := time.NewTicker(streams.Ping)
 	defer ping.Stop()
 	for {
 		select {
@@ -284,7 +240,7 @@ func (s *Server) threadEvents(w http.ResponseWriter, r *http.Request, q index.Qu
 			_, _ = io.WriteString(out, ": waiting\n\n")
 		case <-life.C:
 			return nil
-		case <-s.closing().Done():
+		case <-s.core.Closing.Done():
 			return nil
 		case <-r.Context().Done():
 			return nil

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/log/jetstream"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
@@ -31,8 +31,8 @@ func TestIndexesOnOneCluster(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir()}
 	start := func(i int) (string, func() error) {
 		t.Helper()
-		url, stop := serve(t, server.Config{
-			Addr: "127.0.0.1:0", Data: server.Data(dirs[i]), Secrets: [][]byte{secret}, NATS: &cluster,
+		url, stop := serve(t, daemon.Config{
+			Addr: "127.0.0.1:0", Data: daemon.Data(dirs[i]), Secrets: [][]byte{secret}, NATS: &cluster,
 		})
 		if url == "" {
 			t.Fatal(stop())

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -67,7 +68,7 @@ func readsWhileFull(t *testing.T) {
 	}
 	soon := time.Now().Add(200 * time.Millisecond)
 	for name, header := range map[string][2]string{
-		"used": {headerTTL, "5"}, "unused": {headerTTL, "5"}, "soon": {headerExpires, soon.Format(time.RFC3339Nano)},
+		"used": {request.HeaderTTL, "5"}, "unused": {request.HeaderTTL, "5"}, "soon": {request.HeaderExpires, soon.Format(time.RFC3339Nano)},
 		"ever": {},
 	} {
 		if got := ask("PUT", name, header[0], header[1]); got != http.StatusCreated {
@@ -154,7 +155,8 @@ func TestCostOfRequests(t *testing.T) {
 		r := httptest.NewRequest("POST", "/v1/stream/s", strings.NewReader("x"))
 		for k, v := range map[string]string{
 			"Authorization": "Bearer " + signed, "Content-Type": "text/plain",
-			headerProducerID: strings.Repeat("p", 50-i), headerProducerEpoch: "0", headerProducerSeq: "0",
+			request.HeaderProducerID: strings.Repeat("p", 50-i), request.HeaderProducerEpoch: "0",
+			request.HeaderProducerSeq: "0",
 		} {
 			r.Header.Set(k, v)
 		}

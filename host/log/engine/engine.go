@@ -42,7 +42,7 @@ type Append struct {
 }
 
 // Engine reads and writes the records of streams. Methods for retention, watching, backups and failures are in small
-// interfaces of their users: host/log and host/server.
+// interfaces of their users: host/log, host/server and host/daemon.
 //
 // A stream's name is 1 to MaxName bytes without NUL. Methods may be called concurrently. The context bounds the wait
 // for a cluster. An append that fails with anything but ErrConflict or ErrFull may have happened.
@@ -83,6 +83,9 @@ var (
 	// ErrStale is the error of a read that no majority of the cluster confirms: a leader that is cut off from the
 	// others may lack what another one has acknowledged meanwhile.
 	ErrStale = errors.New("no majority of the log's servers confirms the read")
+
+	// ErrBusy is the error of a backup while another one is running.
+	ErrBusy = errors.New("another backup is running")
 
 	// ErrFailed is the error of an engine that can't continue: the disk refused a write, or the engine's own state is
 	// broken. The process has to end. Opening the engine again reads what is on disk.

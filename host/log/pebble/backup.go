@@ -19,21 +19,18 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
-// Errors of backups that callers branch on.
-var (
-	ErrBusy   = errors.New("another backup is running")
-	ErrExists = errors.New("there is a log already")
-)
+// ErrExists is the error of Restore where there is a log.
+var ErrExists = errors.New("there is a log already")
 
 // copyFolder holds a store's files while they are backed up. It is on the store's disk, so that they are links.
 func copyFolder(dir string) string { return dir + ".backup" }
 
 // Backup writes a copy of the store to w: all appends that were durable when it began, and some later ones, each whole.
-// Appends continue meanwhile. ErrBusy: another backup is running. ErrFull: the disk has no room for the copy. Until
-// Backup returns, files that the store has deleted still take space.
+// Appends continue meanwhile. engine.ErrBusy: another backup is running. ErrFull: the disk has no room for the copy.
+// Until Backup returns, files that the store has deleted still take space.
 func (e *Engine) Backup(ctx context.Context, w io.Writer) (err error) {
 	if !e.backup.TryLock() {
-		return ErrBusy
+		return engine.ErrBusy
 	}
 	defer e.backup.Unlock()
 	dir := copyFolder(e.space.dir)

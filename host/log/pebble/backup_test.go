@@ -123,7 +123,7 @@ func TestBackup(t *testing.T) {
 	if _, err := r.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Backup(t.Context(), nothing{}); !errors.Is(err, pebble.ErrBusy) {
+	if err := p.Backup(t.Context(), nothing{}); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("a second one: %v", err)
 	}
 	closed := make(chan error, 1)

@@ -40,7 +40,12 @@ var may = map[string][]string{
 	"host/log/pebble":           {"host/log/engine", "internal/durable", "internal/openfiles"},
 	"host/memory":               {"host/log/engine"},
 	"host/proxy":                {"thread"},
-	"host/server":               {"host/httpd", "host/index", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/rows", "host/token", "internal/durable", "internal/openfiles", "session", "thread"},
+	"host/daemon":               {"host/httpd", "host/index", "host/log", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/rows", "host/server", "host/server/houses", "host/server/metrics", "host/token", "internal/durable", "internal/openfiles", "session", "thread"},
+	"host/server":               {"host/httpd", "host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/rows", "host/server/houses", "host/server/metrics", "host/server/request", "host/server/streams", "host/token", "session", "thread"},
+	"host/server/houses":        {"host/index", "host/log", "host/member", "host/rows", "host/server/request", "host/token", "thread"},
+	"host/server/metrics":       {"host/httpd", "host/memory"},
+	"host/server/request":       {"host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/rows", "host/server/metrics", "host/token", "session", "thread"},
+	"host/server/streams":       {"host/httpd", "host/log", "host/log/engine", "host/memory", "host/server/metrics", "host/server/request", "host/token", "thread"},
 	"host/member":               {},
 	"host/rows":                 {},
 	"host/token":                {},
@@ -66,7 +71,7 @@ var may = map[string][]string{
 	"cmd/internal/stdin":        {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "session", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "internal/pause", "mirror", "outcome", "runner", "runner/command", "runner/runfolder", "session", "thread"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/control", "host/control/kms", "host/control/seal", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/page", "host/provision", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/rows", "host/sandbox", "host/server", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/control", "host/control/kms", "host/control/seal", "host/daemon", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/member", "host/memory", "host/page", "host/provision", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/rows", "host/sandbox", "host/server", "host/server/houses", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread"},
 	"internal/durable":          {},
 	"internal/filelock":         {},
 	"internal/git":              {"internal/procgroup"},
@@ -160,12 +165,14 @@ var linkedBy = []struct {
 	{"github.com/tink-crypto/", "host/control/seal has the keys to itself", []string{"host/control/seal", "host/control", "cmd/arbe"}},
 	{"github.com/jackc/", "host/control has the database to itself", []string{"host/control", "cmd/arbe"}},
 	{"go.yaml.in/yaml/", "host/recipe alone reads YAML; tests read docs/openapi.yaml", []string{"host/recipe", "host/launch", "host/exec", "host/provision", "cmd/arbe"}},
+	{module + "host/log/pebble", "host/daemon opens the engines of the log", []string{"host/log/pebble", "host/daemon", "cmd/arbe"}},
+	{module + "host/log/jetstream", "host/daemon opens the engines of the log", []string{"host/log/jetstream", "host/daemon", "cmd/arbe"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
 
 // neverImported are packages that one package must not import itself.
 var neverImported = []struct{ from, what, why string }{
-	{"host/log", "net/http", "the log's errors are types; host/server gives each its status"},
+	{"host/log", "net/http", "the log's errors are types; host/server/request gives each its status"},
 }
 
 // neverTested are packages that the tests of all packages but those in only must not compile, not even through others.

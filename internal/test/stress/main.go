@@ -57,7 +57,8 @@ func run(ctx context.Context, args []string, w io.Writer) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // it is among temporary files
-	s := stress{dir: dir, race: *race, count: count, commit: *commit, tests: []string{"-test.skip=^Test(Full|Large)"}, w: w}
+	s := stress{dir: dir, race: *race, count: count, commit: *commit, w: w}
+	s.tests = []string{"-test.skip=^Test(Full|Large)"}
 	if *only != "" {
 		s.tests = []string{"-test.run=" + *only}
 	}
@@ -75,6 +76,9 @@ func run(ctx context.Context, args []string, w io.Writer) int {
 		n, errPackage := s.stress(ctx, p[0], p[1])
 		failed += n
 		err = errors.Join(err, errPackage)
+		if ctx.Err() != nil {
+			break
+		}
 	}
 	if err := cmp.Or(err, ctx.Err()); err != nil {
 		fmt.Fprintln(w, "stress:", err)
@@ -134,8 +138,8 @@ func (s *stress) stress(ctx context.Context, path, dir string) (failed int, err 
 		}
 		load = max(load, loadAverage())
 	}
-	fmt.Fprintf(s.w, "| `%s` | %d | %d | %v | %.0f | %s |\n",
-		strings.TrimPrefix(path, module), s.count, failed, s.race, load, s.commit)
+	fmt.Fprintf(s.w, "| `%s` | %d | %d | %s | %.0f | %s |\n", strings.TrimPrefix(path, module), s.count, failed,
+		map[bool]string{true: "yes", false: "no"}[s.race], load, s.commit)
 	return failed, nil
 }
 

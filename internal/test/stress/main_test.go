@@ -44,7 +44,7 @@ func TestFullLong(t *testing.T) { t.Error("this is not asked for") }
 		t.Errorf("status %d", status)
 	}
 	if all := out.String(); !strings.Contains(all, "m, round 1: ") || strings.Contains(all, "round 2") ||
-		!strings.Contains(all, "this is the first round") || !strings.Contains(all, "\n| `m` | 3 | 1 | false | ") ||
+		!strings.Contains(all, "this is the first round") || !strings.Contains(all, "\n| `m` | 3 | 1 | no | ") ||
 		strings.Contains(all, "not asked for") {
 		t.Errorf("it printed\n%s", all)
 	}

@@ -65,7 +65,8 @@ func TestOpenAPI(t *testing.T) {
 	visit(node{d, "", d.api})
 }
 
-// TestRoutes holds that docs/openapi.yaml has the routes that host/server serves, but for the Durable Streams protocol.
+// TestRoutes holds that docs/openapi.yaml has the routes that host/server and the packages below it serve, but for the
+// Durable Streams protocol.
 func TestRoutes(t *testing.T) {
 	d, err := load()
 	if err != nil {
@@ -85,15 +86,19 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// served returns the routes that are registered in host/server, those for profiles left out: they have a listener of
-// their own.
+// served returns the routes that are registered in host/server and below, those for profiles left out: they have a
+// listener of their own.
 func served(t *testing.T) (routes []string) {
 	t.Helper()
+	below, err := filepath.Glob(root + "/host/server/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	names, err := filepath.Glob(root + "/host/server/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range names {
+	for _, name := range append(names, below...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
@@ -129,7 +134,7 @@ var pattern = regexp.MustCompile(`^[A-Z]+ /`)
 func patterns(t *testing.T, file *ast.File) (all []string) {
 	t.Helper()
 	named := map[string]ast.Expr{}
-	for _, of := range []string{"backup", "rows", "threads"} {
+	for _, of := range []string{"backup", "houses/houses"} {
 		for name, value := range constants(t, "host/server/"+of+".go") {
 			named[name] = &ast.BasicLit{Kind: token.STRING, Value: strconv.Quote(value)}
 		}
@@ -172,6 +177,8 @@ func text(expr ast.Expr, named map[string]ast.Expr) (string, bool) {
 		a, first := text(e.X, named)
 		b, second := text(e.Y, named)
 		return a + b, first && second && e.Op == token.ADD
+	case *ast.SelectorExpr: // of another package
+		return text(e.Sel, named)
 	case *ast.Ident:
 		value, has := named[e.Name]
 		if !has {

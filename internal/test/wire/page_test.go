@@ -307,8 +307,9 @@ func TestPageRoutes(t *testing.T) {
 
 // Ways in which the source names an error's status and code.
 var errorForms = []*regexp.Regexp{
-	regexp.MustCompile(`(?:refuse|say)\(\s*(?:w,\s*)?http\.Status(\w+),\s*"([a-z_]+)"`),
+	regexp.MustCompile(`(?:[rR]efuse|say)\(\s*(?:w,\s*)?http\.Status(\w+),\s*"([a-z_]+)"`),
 	regexp.MustCompile(`http\.Status(\w+), code: "([a-z_]+)"`),
+	regexp.MustCompile(`\{\s*rows\.Err\w+, http\.Status(\w+), "([a-z_]+)"`),
 	regexp.MustCompile(`p\.status, p\.code = http\.Status(\w+), "([a-z_]+)"`),
 }
 
@@ -327,7 +328,7 @@ var statuses = map[string]int{
 // host/httpd answer.
 func TestPageErrors(t *testing.T) {
 	want := map[string]bool{}
-	for _, dir := range []string{"host/server", "host/proxy", "host/httpd"} {
+	for _, dir := range []string{"host/server", "host/server/*", "host/proxy", "host/httpd"} {
 		names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)

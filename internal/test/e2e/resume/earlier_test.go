@@ -40,8 +40,6 @@ func delivered(s *scene.Scene, run, text string, chats ...string) {
 
 // A chat that comes between the runs of a thread is in the next run's first turn, once, in the same box, in a fresh one
 // and with another agent.
-func someEarlier(row, column, _ int) bool { return row == column || row == 0 && column == 2 }
-
 func TestFullEarlierChats(t *testing.T) {
 	versions := scene.Others(t)
 	versions["pi"] = "0.87.1"

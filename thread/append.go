@@ -25,6 +25,12 @@ func (c *Client) Append(ctx context.Context, entries []Entry) (Ack, error) {
 	return c.post(ctx, appendPolicy, entries)
 }
 
+// AppendAtomic posts entries like Append, and all of them or none at any server: at one that takes single entries only
+// it fails.
+func (c *Client) AppendAtomic(ctx context.Context, entries []Entry) (Ack, error) {
+	return c.do(ctx, appendPolicy, arrayOf(entries))
+}
+
 // Heartbeat posts one entry, once.
 func (c *Client) Heartbeat(ctx context.Context, e Entry) error {
 	_, err := c.post(ctx, beatPolicy, []Entry{e})

@@ -45,14 +45,6 @@ type StatusError struct {
 	page bool // the answer is a page of HTML, of a proxy in front of the server
 }
 
-// BadEntry is an entry that the server refuses, and why.
-type BadEntry struct {
-	Index  int    `json:"index"` // in the array that was posted
-	ID     string `json:"id"`
-	Reason string `json:"reason"`
-	Status int    `json:"-"` // 400, 409 or 413
-}
-
 func (e *StatusError) Error() string {
 	name := http.StatusText(e.Status)
 	switch e.Status {

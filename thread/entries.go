@@ -22,7 +22,9 @@ func (c *Client) Entry(ctx context.Context, id string) (e Entry, ok bool, err er
 
 // EntryWithin is Entry, and tries again where the server can't be reached or fails, until nothing has come for the time
 // patience.
-func (c *Client) EntryWithin(ctx context.Context, id string, patience time.Duration) (e Entry, ok bool, err error) {
+func (c *Client) EntryWithin(
+	ctx context.Context, id string, patience time.Duration,
+) (e Entry, ok bool, err error) {
 	arrived := time.Now()
 	for wait := firstWait; ; wait = min(2*wait, time.Second) {
 		l := &lookup{c: c, id: id}
@@ -160,7 +162,9 @@ func (s Selection) ReadBack(ctx context.Context, before string, f func(Entry) er
 
 // pieceBefore reads the last of the selected entries before an offset. It reads none from a server that ignores the
 // offset.
-func (s Selection) pieceBefore(ctx context.Context, before string, limit int) (piece []Entry, page Page, err error) {
+func (s Selection) pieceBefore(
+	ctx context.Context, before string, limit int,
+) (piece []Entry, page Page, err error) {
 	err = s.reading(before, nil).attentive(ctx, readIdle, func(ctx context.Context, body *patientBody) error {
 		var answer io.ReadCloser
 		page, answer, err = s.c.open(ctx, "?before="+url.QueryEscape(before)+s.piece(limit))

@@ -47,7 +47,7 @@ func entriesOnly(resp *http.Response) error {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, maxLine)
 	if lines.Scan() {
-		if _, err := parseRead(lines.Bytes()); err == nil {
+		if _, err := ParseStored(lines.Bytes()); err == nil {
 			return nil
 		}
 	}

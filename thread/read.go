@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/internal/pause"
 )
 
@@ -278,6 +279,16 @@ func (s Selection) has(e Entry) bool {
 	return slices.ContainsFunc(s.types, func(prefix string) bool { return strings.HasPrefix(typ, prefix) })
 }
 
+// typeOf returns the type of a payload; "" where it has none.
+func typeOf(payload []byte) (typ string) {
+	jsonscan.Members(payload, func(key, v []byte) {
+		if string(key) == "type" && typ == "" {
+			typ = jsonscan.String(v)
+		}
+	})
+	return typ
+}
+
 // receive sends a request and passes on what f does not have of its answer.
 func (r *reading) receive(ctx context.Context, query string, body *patientBody) (Page, error) {
 	n, fresh := 0, false
@@ -332,6 +343,11 @@ func (c *Client) open(ctx context.Context, query string) (Page, io.ReadCloser, e
 	return page, resp.Body, nil
 }
 
+// maxLine is how long a line may be that is read from a server, in bytes. A log can hold entries from before MaxEntry
+// bounded all of an entry: as large as a post was, or twice that where its characters are longer in the form that the
+// log keeps.
+const maxLine = 2*MaxBody + 64<<10
+
 // entries passes the entries of an answer to f, and closes it.
 func (p *patientBody) entries(answer io.ReadCloser, f func(Entry) error) error {
 	defer answer.Close() // read only: nothing to lose
@@ -339,7 +355,7 @@ func (p *patientBody) entries(answer io.ReadCloser, f func(Entry) error) error {
 	lines := bufio.NewScanner(p)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
-		e, err := parseRead(lines.Bytes())
+		e, err := ParseStored(lines.Bytes())
 		if err != nil {
 			// The last line of a broken connection is incomplete: the connection's error is the cause.
 			return cmp.Or(lines.Err(), err)

@@ -85,7 +85,9 @@ func formsOf(text string) []string {
 	html, _ := json.Marshal(text) // a string always marshals
 	inner := plain[1 : len(plain)-1]
 	forms := []string{text}
-	for _, quoted := range []string{plain, string(html), asciiOf(plain), string(Marshal(inner)), strconv.Quote(text)} {
+	for _, quoted := range []string{
+		plain, string(html), asciiOf(plain), string(Marshal(inner)), strconv.Quote(text),
+	} {
 		forms = append(forms, quoted[1:len(quoted)-1])
 	}
 	return forms

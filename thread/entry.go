@@ -1,9 +1,10 @@
-// Package thread has what a run and its thread exchange: the entry, the types of its payload, the fold of a thread's
-// entries into runs (Fold), and the client of a thread server with its retry policy.
+// Package thread has what a run and its thread exchange: the entry, the types of its payload, and the fold of a
+// thread's entries into runs (Fold), chats that wait (Pending) and tasks (Tasks). It knows no network: package client
+// posts and reads.
 //
 // The writer chooses an entry's id, so a post may be repeated, and is repeated whenever its answer was lost. Before an
-// entry leaves the process or is written to disk, its writer redacts secrets (Redactor) and cuts a payload that is too
-// large. The package renews tokens and signs none.
+// entry leaves the process or is written to disk, its writer redacts secrets (package redact) and cuts a payload that
+// is too large.
 package thread
 
 import (

@@ -1,3 +1,9 @@
+// Package client is the HTTP client of a thread server: it appends to a thread (Append, Heartbeat, Finish), reads and
+// follows it, lists threads, and renews its token. When it tries again, how often and for how long is in policy.go.
+//
+// Any call that failed may have been applied. An entry's id makes it harmless to repeat an append, so the client
+// repeats it whenever an answer was lost, and its callers may. It renews tokens and signs none. It starts no goroutine
+// that outlives the call.
 package client
 
 import (

@@ -12,7 +12,7 @@ import (
 // MaxSecretFile is how many bytes of a file that holds secrets are read.
 const MaxSecretFile = 64 << 10
 
-// SecretFiles is the path, in the home folder of a box's user, of the list of the files that hold secrets: a path on
+// Files is the path, in the home folder of a box's user, of the list of the files that hold secrets: a path on
 // each line, relative to the home folder or absolute. The launch of a run writes it.
 const Files = ".arbe/secret-files"
 
@@ -41,7 +41,7 @@ func (r *Redactor) AddFile(name, path string) {
 	r.Refresh()
 }
 
-// AddListed makes the contents of the files in home's list SecretFiles secrets, each with the name of its file, as
+// AddListed makes the contents of the files in home's list Files secrets, each with the name of its file, as
 // AddFile does, also of those that are listed later.
 func (r *Redactor) AddListed(home string) {
 	r.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Redacted redacts a text that comes in parts, wherever it is cut. It holds back what may be the beginning of a secret,
+// Parts redacts a text that comes in parts, wherever it is cut. It holds back what may be the beginning of a secret,
 // 16 KiB at most. It is not safe for concurrent use.
 type Parts struct {
 	redact *Redactor

@@ -1,3 +1,6 @@
+// Package redact replaces the values of secrets in texts: of entries, errors, output and files, before they leave the
+// process or are written to disk. It finds a value in the forms in which programs print it; SECURITY.md lists them. A
+// secret that another program has changed in a further way stays.
 package redact
 
 import (
@@ -27,8 +30,8 @@ type Redactor struct {
 // value is a secret as it was given.
 type value struct{ name, text string }
 
-// NewRedactor takes its secrets from an environment (NAME=value …): the variables that are named in names, and all
-// whose name has KEY, TOKEN, SECRET or PASSWORD in it, in whatever case. Values of less than 8 bytes, numbers and
+// New returns a Redactor with the secrets of an environment (NAME=value …): the variables that are named in names, and
+// all whose name has KEY, TOKEN, SECRET or PASSWORD in it, in whatever case. Values of less than 8 bytes, numbers and
 // booleans are no secrets.
 func New(environ []string, names []string) *Redactor {
 	r := &Redactor{}

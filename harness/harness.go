@@ -72,7 +72,7 @@ type Spec struct {
 	PrintsID bool
 	// Subagents returns the sessions of the subagents of a session; nil: the agent has none. others belongs to the
 	// caller: Subagents adds the files of other sessions to it, and reads none that is in it. For a session without an
-	// id, which has not begun, that is all that there are.
+	// id, which has not begun, those are all files.
 	Subagents func(b Box, s Session, others map[string]bool) []Session
 
 	// Prepare makes what the agent needs in the box; nil: nothing.

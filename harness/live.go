@@ -104,7 +104,7 @@ type Talk struct {
 	Busy bool
 	// Ending: an interrupt was answered and its turn has not ended yet.
 	Ending bool
-	// Wait is what holds a running turn up.
+	// Wait is the reason for which a running turn pauses.
 	Wait Wait
 
 	initialized bool     // codex: it has answered initialize
@@ -160,7 +160,7 @@ func (t *Talk) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Wait is what holds a turn up.
+// Wait is a reason for which a turn pauses.
 type Wait string
 
 // Waits.
@@ -172,7 +172,7 @@ const (
 
 // Event is the information in one line of a live agent's stdout. Most lines have none.
 type Event struct {
-	// Report is what the line reports of a turn: Mark is Begin, or End, Failure or Abort.
+	// Report is the line's report on a turn: Mark is Begin, or End, Failure or Abort.
 	Report
 	// Idle: the agent has become idle.
 	Idle bool

@@ -60,7 +60,7 @@ func recordings(t testing.TB) (all []recording) {
 	return all
 }
 
-// meaning is what a line means, in words; the ids of messages are their texts.
+// meaning describes the event of a line; messages have their texts in place of their ids.
 func (r recording) meaning(h harness.Event) string {
 	text := func(id string) string {
 		for _, m := range r.messages {

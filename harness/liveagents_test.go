@@ -260,7 +260,7 @@ func TestFullLiveStop(t *testing.T) {
 		if err := d.cmd.Process.Signal(d.live.Stop); err != nil {
 			t.Fatal(err)
 		}
-		_ = d.cmd.Wait() // the status is what counts
+		_ = d.cmd.Wait() // the exit status counts, not the error
 		d.follow()
 		if code, want := d.cmd.ProcessState.ExitCode(), map[string]int{"pi": 143}[name]; code != want {
 			t.Errorf("exit status %d, want %d", code, want)

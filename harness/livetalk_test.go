@@ -344,7 +344,7 @@ func (d *talk) end() int {
 	if err := d.in.Close(); err != nil {
 		d.t.Fatal(err)
 	}
-	_ = d.cmd.Wait() // the status is what counts
+	_ = d.cmd.Wait() // the exit status counts, not the error
 	d.follow()
 	d.replays()
 	if *record {

@@ -203,7 +203,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// What is excepted is not the tree's, and neither is what it starts.
+// An excepted process is no member of the tree, nor are its children, except those of a root.
 func TestTreeExcepts(t *testing.T) {
 	p, _ := start(t, "sleep 60", "")
 	has := func(tree harness.Tree, pid int) bool {

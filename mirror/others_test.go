@@ -47,7 +47,7 @@ func TestMadeMessageHasNoSecret(t *testing.T) {
 	}
 }
 
-// A line stands whole beside its message as long as the log takes both; the message is what is made shorter.
+// A line stands whole beside its message as long as the log takes both; only the message is shortened.
 func TestLargeLineBesideItsMessage(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 5<<20/16)
 	line := `{"type":"assistant","uuid":"u1","message":{"content":[{"type":"text","text":"` + text + `"}],"stop_reason":"end_turn"}}`

@@ -6,7 +6,7 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 )
 
-// The verdict follows from two facts: what the session has of the run's last turn, and how the agent's process ended.
+// The verdict follows from two facts: the run's last turn in the session, and how the agent's process ended.
 func ExampleDecide() {
 	done := outcome.Turn{Lines: 7, Understood: 7, State: outcome.Ended, StopReason: outcome.StopStop}
 	working := outcome.Turn{Lines: 5, Understood: 5, State: outcome.Unfinished, StopReason: outcome.StopToolUse}

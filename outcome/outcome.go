@@ -75,7 +75,7 @@ type Turn struct {
 	Model      string
 }
 
-// Action is what the runner did to end the agent. The runner records it when it does it.
+// Action is the runner's action to end the agent. The runner records it when it takes it.
 type Action string
 
 // The actions of a runner.
@@ -91,7 +91,7 @@ const (
 	ActionInput       Action = "input"                // the input of a live run's agent could not be continued
 )
 
-// Facts are what Decide decides from.
+// Facts are the input of Decide.
 type Facts struct {
 	Turn   Turn
 	Exit   Exit

@@ -20,7 +20,7 @@ type cause struct {
 
 func (c cause) Error() string { return c.why }
 
-// step is what a worker does next about the agent.
+// step is a worker's next step with the agent.
 type step string
 
 const (

@@ -185,7 +185,7 @@ func atLimit(path string) bool {
 	return err == nil && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && uint64(st.Size()) >= limit.Cur
 }
 
-// tree is the run's processes by all traces that there are before the agent's pid is known.
+// tree is the run's processes, by all traces that exist before the agent's pid is known.
 func (r *run) tree() harness.Tree {
 	t := harness.Tree{Mark: r.record.Instance, Except: []int{os.Getpid()}}
 	if r.Keeper != 0 {

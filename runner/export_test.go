@@ -115,7 +115,7 @@ func Restarts(most int, lives ...Life) (n int, waited time.Duration) {
 	return n, waited
 }
 
-// Stillness is what looks at a stopped worker at the given times lead to; the first one is when it stopped.
+// Stillness returns the signal for each of the times at which a stopped worker is looked at; it stopped at the first.
 func Stillness(looks ...time.Duration) (sent []syscall.Signal) {
 	s := stillness{is: true, last: looks[0]}
 	sent = []syscall.Signal{0}

@@ -188,7 +188,7 @@ func (r *run) terminal(v outcome.Verdict, sum summary) []thread.Entry {
 	return entries
 }
 
-// Sizes of what the terminal has of the agent's output.
+// Sizes of the agent's output in the terminal.
 const (
 	tailWindow = 64 << 10 // of stderr; redacted before the tail is cut, so that no half secret stays
 	maxTail    = 4 << 10  // of stderr, on the thread

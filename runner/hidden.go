@@ -57,5 +57,5 @@ func newImage() (*image, error) {
 	return &image{os.NewFile(uintptr(high), "image")}, nil
 }
 
-// path is what a child of this process executes.
+// path is the path at which a child of this process executes the image.
 func (i *image) path() string { return fmt.Sprintf("/proc/self/fd/%d", i.file.Fd()) }

@@ -64,7 +64,7 @@ func (c *conversation) prompt() thread.Entry {
 	return c.run.entry(promptID(c.run.RunID), text)
 }
 
-// threadFile is what a run has read of its thread when it began, in the run's folder. The next worker reads on from
+// threadFile, in the run's folder, records the run's first read of its thread. The next worker reads on from
 // there.
 const threadFile = "thread.json"
 

@@ -12,7 +12,7 @@ const (
 // resumeFails is the way of a run that can get no session: the agent is not started.
 const resumeFails = "fails"
 
-// threadState is what a run that resumes has read of its thread.
+// threadState is the result of reading the thread of a run that resumes.
 type threadState int
 
 const (
@@ -47,10 +47,10 @@ type comparison struct {
 	Torn  bool // the file ends in a part of a line
 	Ahead int  // whole lines of the file that the thread doesn't have
 
-	OnThread int // lines that the thread has of the file's session
+	OnThread int // lines of the file's session on the thread
 	Found    int // of these, those in the file
 
-	Turns      int // turns of other harnesses and mirrors that a rebuilt file would have
+	Turns      int // turns of other harnesses and mirrors, which a rebuilt file would include
 	TurnsFound int // of these, those in the file
 
 	Other int // lines of the thread's last session, where that is another one than the file's

@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// shared is what the goroutines of a conversation share: what the thread asks of it, and what others ask about it. Its
+// shared is common to the goroutines of a conversation: what the thread asks of it, and what others ask about it. Its
 // methods may be called by any goroutine.
 type shared struct {
 	failed  atomic.Bool  // the agent is being ended because of its input

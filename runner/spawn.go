@@ -18,7 +18,7 @@ import (
 	"arbe.0sk.ar/runner/runner/stdio"
 )
 
-// ends are what the agent reads and writes: a terminal or files.
+// ends are the agent's input and output: a terminal or files.
 type ends struct {
 	input   *os.File        // the agent's end of its input; nil where the run is not live
 	screen  *terminal       // a person's terminal; nil where the agent has files

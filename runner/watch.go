@@ -34,7 +34,7 @@ func (e *eyes) look(now time.Duration) (seen, lost time.Duration) {
 	return e.seen, gap - counts
 }
 
-// sight is what one look at the agent shows.
+// sight is the result of one look at the agent.
 type sight struct {
 	line      time.Duration // when the follower read the last line: clock
 	printed   bool          // its outputs have grown since the previous look

@@ -24,12 +24,12 @@ var codexTypes = set(
 	"inter_agent_communication_metadata",
 )
 
-// codexItems are what a response_item can be beside what is decoded below.
+// codexItems are the types of response_items that are not decoded below.
 var codexItems = set(
 	"ghost_snapshot", "compaction", "compaction_summary", "compaction_trigger", "context_compaction", "other",
 )
 
-// codexEvents are what an event_msg can be beside what is decoded below: 0.169.0's own, and those of the older form.
+// codexEvents are the types of event_msgs that are not decoded below: 0.169.0's own, and those of the older form.
 var codexEvents = set(
 	"item_started", "item_completed", "token_count", "thread_settings_applied", "user_message", "agent_message",
 	"agent_reasoning", "agent_reasoning_raw_content", "agent_reasoning_section_break", "context_compacted",

@@ -115,7 +115,7 @@ func (c *cutter) read(r io.Reader, window []byte) error {
 	}
 }
 
-// take takes what it can of data and returns how many bytes at its end are to come again with what follows them.
+// take consumes data and returns the length of the unconsumed tail, which is to come again with the data after it.
 func (c *cutter) take(data []byte, last bool) (rest int) {
 	for i := 0; i < len(data) && len(c.out) <= cutKeep; {
 		if !c.in {

@@ -16,7 +16,7 @@ type Decoder struct {
 	older   map[string]string // of the calls before those
 }
 
-// Context is what a Decoder remembers of lines for those that follow.
+// Context is a Decoder's memory of earlier lines, for those that follow.
 type Context struct {
 	Provider, Model string // of the turns that follow
 	Reply           string // id of the last reply

@@ -161,7 +161,7 @@ func (r *Reader) Print() ([]byte, error) {
 // forget drops the window: what was not consumed is read again.
 func (r *Reader) forget() { r.lo, r.hi, r.scanned = 0, 0, 0 }
 
-// Next returns the next line that ends in a newline. io.EOF means that there is none yet: the file may be missing, or
+// Next returns the next line that ends in a newline. io.EOF means that none has come yet: the file may be missing, or
 // end in a torn line. A *ChangedError means that the file changed under the reader, which stays where it is until
 // Reset.
 func (r *Reader) Next() (Line, error) {

@@ -31,7 +31,7 @@ func drain(t testing.TB, next func() (session.Line, error)) []string {
 	}
 }
 
-// want is what drain gives for a file with this content: its lines, and those that are whole only.
+// want returns the lines that drain gives for a file with this content: only whole ones.
 func want(content []byte) []string {
 	var lines []string
 	for index, offset := 0, 0; ; index++ {

@@ -26,7 +26,7 @@ var piTypes = map[string]bool{
 	"context_edit": true, "usage": true, // 1.x
 }
 
-// piRoles are the roles of pi's messages. hookMessage is what versions 1 and 2 called custom.
+// piRoles are the roles of pi's messages. hookMessage is the name of custom in versions 1 and 2.
 var piRoles = map[string]bool{
 	"user": true, "assistant": true, "toolResult": true, "bashExecution": true, "custom": true,
 	"hookMessage": true, "branchSummary": true,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Kind is what a line is in the conversation.
+// Kind is the role of a line in the conversation.
 type Kind int
 
 // The kinds of a line.
@@ -24,7 +24,7 @@ const (
 	Text                   // no JSON object at all
 )
 
-// Mark is what a line means for the state of its turn.
+// Mark is the effect of a line on the state of its turn.
 type Mark int
 
 // The marks of a line.

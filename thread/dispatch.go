@@ -58,7 +58,7 @@ func ClaimID(k int) string { return "run." + strconv.Itoa(k) }
 // Claim takes the number of a thread's next run for one run.
 type Claim struct{ Signal }
 
-// After is what the launch of a run wants done with the run's box once the run has ended.
+// After is the launch's request for a run's box once the run has ended.
 type After struct {
 	Push *AfterPush `json:"push,omitempty"`
 	Sync *AfterSync `json:"sync,omitempty"`

@@ -177,7 +177,7 @@ func (f *Fold) AddLine(typ string, at time.Time) {
 	}
 }
 
-// after takes what a host reports on a run that has ended. It is no sign of the run's life.
+// after applies a host's signal on a run that has ended: push, sync or kept. It is no sign of the run's life.
 func (f *Fold) after(sig Fields, e Entry) {
 	r := f.runs[sig.RunID]
 	if r == nil {

@@ -49,7 +49,7 @@ const (
 	StatusCancelled = "cancelled"
 )
 
-// Signal is what every signal of a run carries.
+// Signal has the members of every signal of a run.
 type Signal struct {
 	Type    string `json:"type"`
 	RunID   string `json:"runId,omitempty"`

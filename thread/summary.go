@@ -1,6 +1,6 @@
 package thread
 
-// Summary is what a thread's list shows of a thread. What is not known is left out. Run and the members after it, up to
+// Summary is a thread in the list of threads. What is not known is left out. Run and the members after it, up to
 // Parent, are of the thread's latest run; Title, Usage, Cost and Lines are of the whole thread. All times are of the
 // server's clock.
 type Summary struct {
@@ -32,7 +32,7 @@ type Summary struct {
 	*Row // nil but in what a server with a database answers to members of houses
 }
 
-// Row is what a server's database has of a thread, beside its log.
+// Row has the database columns of a thread, beside its log.
 type Row struct {
 	House        string   `json:"house"`
 	Name         string   `json:"name,omitempty"`

@@ -22,7 +22,7 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 )
 
-// job is what one process of a run hands to the next: the user's command line and environment, tokens included. It
+// job is passed from one process of a run to the next: the user's command line and environment, tokens included. It
 // never stands in arguments or an environment, which others on the machine can read. The keeper has it in its memory,
 // and gives it to a worker that has hidden (runner.Hide).
 type job struct {

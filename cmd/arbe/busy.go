@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
-// inUse returns a server's error with who has its address or its data folder, and the next step, if that is the reason.
+// inUse rewords a server's error that its address or its data folder is in use: with the process, and the next step.
 func inUse(err error, d daemon.Data) error {
 	by := func(pid int) string {
 		if pid == 0 {

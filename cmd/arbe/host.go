@@ -22,7 +22,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// host is what commands that launch or settle runs need of this host.
+// host has the resources of this host for commands that launch or settle runs.
 type host struct {
 	data      daemon.Data
 	client    func(threadID string) (*client.Client, error) // for writing any thread

@@ -29,7 +29,7 @@ func (p *program) types() bool {
 // mostTyped bounds one text that is typed or pasted, in bytes.
 const mostTyped = thread.MaxEntry
 
-// source is what a command reads. The caller closes it.
+// source is the input of a command. The caller closes it.
 type source struct {
 	io.Reader
 	io.Closer
@@ -68,7 +68,7 @@ func (p *program) open(ctx context.Context, file, what string) (source, error) {
 	return source{f, f}, nil
 }
 
-// input is what a live run that is watched reads from stdin.
+// input posts the texts on stdin as chats to a live run that is watched.
 type input struct {
 	*program
 	run     launch.Launched

@@ -52,7 +52,7 @@ type memberRow struct {
 	ArchivedAt *time.Time `json:"archivedAt,omitempty"`
 }
 
-// checkRole returns a usage error for a role that there is not.
+// checkRole returns a usage error for an unknown role.
 func checkRole(role string) error {
 	if role != rows.RoleOwner && role != rows.RoleMember {
 		return cmdline.Usage("role %q: want owner or member", role)

@@ -256,7 +256,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	return serveExit(inUse(err, d))
 }
 
-// besides are what works beside a server.
+// besides are the services that run beside a server.
 type besides []func(context.Context) error
 
 // run runs them until ctx is done. One that fails ends the others.

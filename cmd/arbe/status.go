@@ -52,7 +52,7 @@ func readSignals(ctx context.Context, cl *client.Client) (fold *thread.Fold, nex
 	return fold, page.Next, err
 }
 
-// seen is what the server has of a thread.
+// seen is a thread's state, read from the server.
 type seen struct {
 	thread.Summary           // Status alone where the server has no summaries, and of a thread without entries
 	now            time.Time // by the server's clock

@@ -166,7 +166,7 @@ func (s Store) read(ctx context.Context) (book, error) {
 	return parseBook(raw)
 }
 
-// change applies a change to the book, without what has ended long ago.
+// change removes records that expired long ago from the book, and applies a change to it.
 func (s Store) change(ctx context.Context, now time.Time, f func(*book) error) error {
 	return s.Log.SetNote(ctx, note, func(raw json.RawMessage) (json.RawMessage, error) {
 		b, err := parseBook(raw)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Session is what a browser may see, and until when.
+// Session holds the rights of a browser, and when they end.
 type Session struct {
 	ID     string    // of a login's session, by which Store.End ends it; "" for a share's
 	Thread string    // one thread, to read; "" for all threads, and to act on them

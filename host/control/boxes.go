@@ -31,7 +31,7 @@ func (b Boxes) tx(ctx context.Context, what string, f func(pgx.Tx) error) error 
 // Lease returns the lease of a sandbox.
 func (b Boxes) Lease(sandbox string) lease.Lease { return boxLease{b, sandbox} }
 
-// Claimed is resolve.Rows'.
+// Claimed implements resolve.Rows.
 func (b Boxes) Claimed(ctx context.Context, thread string) (run string, since time.Duration, err error) {
 	err = b.tx(ctx, "read the claim of thread "+thread, func(tx pgx.Tx) error {
 		run, since = "", 0
@@ -45,7 +45,7 @@ func (b Boxes) Claimed(ctx context.Context, thread string) (run string, since ti
 	return run, since, err
 }
 
-// Obtain is resolve.Rows'. The order of locks, here and elsewhere, is: sandbox, then threads.
+// Obtain implements resolve.Rows. The order of locks, here and elsewhere, is: sandbox, then threads.
 func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
 	err = raced(func() error {
 		return b.tx(ctx, "get the sandbox of thread "+o.Thread, func(tx pgx.Tx) error {
@@ -76,7 +76,7 @@ func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, 
 	return turn, err
 }
 
-// free returns a *rows.ClaimedError where another run has a thread. What a row has of a run that the log knows is
+// free returns a *rows.ClaimedError where another run has a thread. A row's claim of a run that the log knows is
 // older than the log, which has given the thread to this run.
 func free(ctx context.Context, tx pgx.Tx, o rows.BoxOrder) error {
 	var status, run string
@@ -133,7 +133,7 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 	turn.Row, turn.Make = r.Sandbox, true
 	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, r.Sandbox.ID, o.Maker)
 	if err == nil && r.From != "" {
-		// A thread that has no signal of the dead one either gets one, of the last box.
+		// A thread without the signal of the dead box keeps its notice's older origin, so it gets one signal, not two.
 		_, err = tx.Exec(ctx, `with late as (
 				delete from sandbox_notices where sandbox_id = $3 returning thread_id, from_id
 			)
@@ -167,7 +167,7 @@ func notices(ctx context.Context, tx pgx.Tx, turn *rows.BoxTurn) error {
 
 const noticesQuery = `select thread_id as thread, sandbox_id as row, from_id as from from sandbox_notices`
 
-// Noted is resolve.Rows'.
+// Noted implements resolve.Rows.
 func (b Boxes) Noted(ctx context.Context, row string, threads []string) error {
 	return b.tx(ctx, "note the threads of sandbox "+row, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `delete from sandbox_notices where sandbox_id = $1 and thread_id = any ($2)`, row, threads)
@@ -175,7 +175,7 @@ func (b Boxes) Noted(ctx context.Context, row string, threads []string) error {
 	})
 }
 
-// Notices is reconcile.Rows'.
+// Notices implements reconcile.Rows.
 func (b Boxes) Notices(ctx context.Context) (all []rows.Notice, err error) {
 	err = b.tx(ctx, "list threads with a new sandbox", func(tx pgx.Tx) error {
 		all, err = many[rows.Notice](ctx, tx, noticesQuery+` order by at, sandbox_id, thread_id limit $1`, mostStale)
@@ -184,7 +184,7 @@ func (b Boxes) Notices(ctx context.Context) (all []rows.Notice, err error) {
 	return all, err
 }
 
-// GiveUp is resolve.Rows'.
+// GiveUp implements resolve.Rows.
 func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now rows.Box, mine bool, err error) {
 	err = b.tx(ctx, "give up sandbox "+row, func(tx pgx.Tx) error {
 		now, mine = rows.Box{}, false
@@ -207,7 +207,7 @@ func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now rows.Box, min
 	return now, mine, err
 }
 
-// Row is reap.Rows'.
+// Row implements reap.Rows.
 func (b Boxes) Row(ctx context.Context, id string) (row rows.BoxState, is bool, err error) {
 	err = b.tx(ctx, "read sandbox "+id, func(tx pgx.Tx) error {
 		row, is = rows.BoxState{ID: id}, false
@@ -233,14 +233,14 @@ func (b Boxes) Row(ctx context.Context, id string) (row rows.BoxState, is bool, 
 	return row, is, err
 }
 
-// Renew is resolve.Rows'.
+// Renew implements resolve.Rows.
 func (b Boxes) Renew(ctx context.Context, row, maker, ref string) error {
 	return b.report(ctx, row, `update sandboxes set pending_until = now() + $4::interval,
 			provider_ref = coalesce(nullif($3, ''), provider_ref)
 		where id = $1 and maker = $2 and status = 'pending'`, row, maker, ref, rows.MakeTimeout)
 }
 
-// Ready is resolve.Rows'.
+// Ready implements resolve.Rows.
 func (b Boxes) Ready(ctx context.Context, row, maker, ref string) error {
 	return b.report(ctx, row, `update sandboxes
 		set status = 'live', provider_ref = $3, live_at = coalesce(live_at, now())
@@ -258,17 +258,17 @@ func (b Boxes) report(ctx context.Context, row, sql string, args ...any) error {
 	})
 }
 
-// Release is reap.Rows'.
+// Release implements reap.Rows.
 func (b Boxes) Release(ctx context.Context, row string, seen []rows.Hold, judged []string) (done bool, err error) {
 	return b.die(ctx, row, seen, judged, false)
 }
 
-// Condemn is reap.Rows'.
+// Condemn implements reap.Rows.
 func (b Boxes) Condemn(ctx context.Context, row string, seen []rows.Hold, judged []string) (done bool, err error) {
 	return b.die(ctx, row, seen, judged, true)
 }
 
-// Doubt is reap.Rows'.
+// Doubt implements reap.Rows.
 func (b Boxes) Doubt(ctx context.Context, row, why string) error {
 	return b.tx(ctx, "doubt sandbox "+row, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `update sandboxes set doubted_at = coalesce(doubted_at, now()), doubt = $2
@@ -277,7 +277,7 @@ func (b Boxes) Doubt(ctx context.Context, row, why string) error {
 	})
 }
 
-// Doubted is reconcile.Rows'.
+// Doubted implements reconcile.Rows.
 func (b Boxes) Doubted(ctx context.Context) (all []rows.Box, err error) {
 	err = b.tx(ctx, "list doubted sandboxes", func(tx pgx.Tx) error {
 		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
@@ -287,7 +287,7 @@ func (b Boxes) Doubted(ctx context.Context) (all []rows.Box, err error) {
 	return all, err
 }
 
-// Trust is reconcile.Rows'.
+// Trust implements reconcile.Rows.
 func (b Boxes) Trust(ctx context.Context, row string) error {
 	return b.tx(ctx, "trust sandbox "+row, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `update sandboxes set doubted_at = null, doubt = null where id = $1`, row)
@@ -295,7 +295,7 @@ func (b Boxes) Trust(ctx context.Context, row string) error {
 	})
 }
 
-// Gone is reap.Rows'. A sandbox without a row is no error.
+// Gone implements reap.Rows. A sandbox without a row is no error.
 func (b Boxes) Gone(ctx context.Context, row string) error {
 	return b.tx(ctx, "tombstone sandbox "+row, func(tx pgx.Tx) error {
 		if err := bury(ctx, tx, row); err != nil {
@@ -307,7 +307,7 @@ func (b Boxes) Gone(ctx context.Context, row string) error {
 	})
 }
 
-// Ended is resolve.Rows'.
+// Ended implements resolve.Rows.
 func (b Boxes) Ended(ctx context.Context, thread, run, status string) error {
 	db, err := b.Open(ctx)
 	if err != nil {
@@ -317,7 +317,7 @@ func (b Boxes) Ended(ctx context.Context, thread, run, status string) error {
 	return err
 }
 
-// Running is reconcile.Rows'.
+// Running implements reconcile.Rows.
 func (b Boxes) Running(ctx context.Context, thread string) (r rows.Running, is bool, err error) {
 	err = b.tx(ctx, "read thread "+thread, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `select coalesce(claimed_run, ''), coalesce(now() - claimed_at, '0'), updated_at
@@ -330,7 +330,7 @@ func (b Boxes) Running(ctx context.Context, thread string) (r rows.Running, is b
 	return r, is, err
 }
 
-// Follow is reconcile.Rows'.
+// Follow implements reconcile.Rows.
 func (b Boxes) Follow(ctx context.Context, thread string, seen rows.Running, status string) error {
 	return b.tx(ctx, "settle thread "+thread, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `update threads set status = $3, claimed_run = null, claimed_at = null
@@ -339,7 +339,7 @@ func (b Boxes) Follow(ctx context.Context, thread string, seen rows.Running, sta
 	})
 }
 
-// Abandon is reconcile.Rows'.
+// Abandon implements reconcile.Rows.
 func (b Boxes) Abandon(ctx context.Context, thread, run string) error {
 	db, err := b.Open(ctx)
 	if err != nil {
@@ -349,7 +349,7 @@ func (b Boxes) Abandon(ctx context.Context, thread, run string) error {
 	return err
 }
 
-// Unhold is reconcile.Rows'.
+// Unhold implements reconcile.Rows.
 func (b Boxes) Unhold(ctx context.Context, thread string, runs []string) error {
 	return b.tx(ctx, "drop the holds of thread "+thread, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `delete from sandbox_holds
@@ -358,7 +358,7 @@ func (b Boxes) Unhold(ctx context.Context, thread string, runs []string) error {
 	})
 }
 
-// Commands is reconcile.Rows'.
+// Commands implements reconcile.Rows.
 func (b Boxes) Commands(ctx context.Context, thread string) (ids []string, err error) {
 	err = b.tx(ctx, "list the commands of thread "+thread, func(tx pgx.Tx) error {
 		ids, err = column[string](ctx, tx, `select run_id from sandbox_holds
@@ -374,7 +374,7 @@ const (
 	mostBoxes = 10_000
 )
 
-// Stale is reconcile.Rows'.
+// Stale implements reconcile.Rows.
 func (b Boxes) Stale(ctx context.Context) (threads []string, err error) {
 	err = b.tx(ctx, "list stale claims and holds", func(tx pgx.Tx) error {
 		threads, err = column[string](ctx, tx, `(
@@ -390,7 +390,7 @@ func (b Boxes) Stale(ctx context.Context) (threads []string, err error) {
 	return threads, err
 }
 
-// Expire is reconcile.Rows'.
+// Expire implements reconcile.Rows.
 func (b Boxes) Expire(ctx context.Context) error {
 	db, err := b.Open(ctx)
 	if err == nil {
@@ -399,7 +399,7 @@ func (b Boxes) Expire(ctx context.Context) error {
 	return err
 }
 
-// Boxes is reconcile.Rows'.
+// Boxes implements reconcile.Rows.
 func (b Boxes) Boxes(ctx context.Context, named []string) (all []rows.Box, err error) {
 	err = b.tx(ctx, "list sandboxes", func(tx pgx.Tx) error {
 		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
@@ -410,7 +410,7 @@ func (b Boxes) Boxes(ctx context.Context, named []string) (all []rows.Box, err e
 	return all, err
 }
 
-// BoxAt is reap.Rows'.
+// BoxAt implements reap.Rows.
 func (b Boxes) BoxAt(ctx context.Context, provider, ref string) (row string, err error) {
 	err = b.tx(ctx, "find the sandbox "+provider+":"+ref, func(tx pgx.Tx) error {
 		found, err := column[string](ctx, tx,

@@ -1,8 +1,8 @@
 // Package control keeps the control plane's rows on Postgres: houses, members, agents, environments, secrets, sandboxes
 // and threads.
 //
-// Rows are for what is queried and owned. A thread's log is the truth about its runs: what a row has of them, its
-// status above all, is a cache, and is rebuilt from the log.
+// Rows are for what is queried and owned. A thread's log is the truth about its runs: a row's columns about them,
+// the status above all, are a cache, and are rebuilt from the log.
 //
 // The database keeps houses apart, not this package. Each reference between rows of a house is a composite key with the
 // house, so that no row can name another house's. Row level security holds the role of requests, arbe_app, to the
@@ -124,7 +124,7 @@ func (db *DB) check(ctx context.Context) error {
 	})
 }
 
-// Scope is what a caller sees and may change: the rows of one agent's houses, or all rows.
+// Scope gives a caller access to rows: those of one agent's houses, or all.
 type Scope struct {
 	db    *DB
 	begin string // the statements that begin a transaction

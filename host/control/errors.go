@@ -26,7 +26,7 @@ var (
 	ErrRole  = errors.New("a role is missing")
 )
 
-// places are what the constraints hold, by their names in the migrations.
+// places are the fields that the constraints check, by the constraints' names in the migrations.
 var places = map[string]string{
 	"agents_pkey":                "the agent's id",
 	"agents_kind":                "the agent's kind",

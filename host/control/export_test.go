@@ -45,7 +45,7 @@ func (s Scope) Sandboxes(ctx context.Context, house string) (all []rows.Box, err
 	return all, err
 }
 
-// Want is what the row of a new sandbox is made by.
+// Want has the values of a new sandbox's row.
 type Want struct {
 	Environment string        // outranks the thread's and the house's default
 	Ephemeral   bool          // it is made for one run

@@ -89,7 +89,7 @@ func (l boxLease) tx(ctx context.Context, what string, f func(pgx.Tx) error) err
 	return l.boxes.tx(ctx, what+" of sandbox "+l.id, f)
 }
 
-// Read is lease.Lease's.
+// Read implements lease.Lease.
 func (l boxLease) Read(ctx context.Context) (s lease.State, err error) {
 	err = l.tx(ctx, "read the lease", func(tx pgx.Tx) error {
 		_, s, err = leaseState(ctx, tx, l.id, "")
@@ -98,7 +98,7 @@ func (l boxLease) Read(ctx context.Context) (s lease.State, err error) {
 	return s, err
 }
 
-// Hold is lease.Lease's.
+// Hold implements lease.Lease.
 func (l boxLease) Hold(ctx context.Context, h rows.Hold) error {
 	return l.tx(ctx, "hold the lease", func(tx pgx.Tx) error {
 		house, s, err := leaseState(ctx, tx, l.id, "for share")
@@ -112,7 +112,7 @@ func (l boxLease) Hold(ctx context.Context, h rows.Hold) error {
 	})
 }
 
-// Try is lease.Lease's.
+// Try implements lease.Lease.
 func (l boxLease) Try(ctx context.Context, h rows.Hold) (got bool, err error) {
 	err = l.tx(ctx, "hold the lease", func(tx pgx.Tx) error {
 		house, s, err := leaseState(ctx, tx, l.id, "for update")
@@ -131,7 +131,7 @@ func (l boxLease) Try(ctx context.Context, h rows.Hold) (got bool, err error) {
 	return got && err == nil, err
 }
 
-// Drop is lease.Lease's.
+// Drop implements lease.Lease.
 func (l boxLease) Drop(ctx context.Context, holder string) error {
 	return l.tx(ctx, "drop a hold", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `delete from sandbox_holds where sandbox_id = $1 and holder = $2`, l.id, holder)

@@ -19,7 +19,7 @@ func boxes(db *control.DB) control.Boxes {
 	return control.Boxes{Open: func(context.Context) (*control.DB, error) { return db, nil }}
 }
 
-// order is what a run wants of its thread's box.
+// order returns a run's request for its thread's box.
 func order(thread, run string) rows.BoxOrder {
 	return rows.BoxOrder{
 		Thread: thread, Ephemeral: true, Hold: lease.OfRun(thread, run), Maker: maker(thread, run, 1), Claim: true,

@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-// A database is of one log, that of its first server: what rows have of runs is a cache of it. A host of another log,
+// A database is of one log, that of its first server: the rows cache the state of its runs. A host of another log,
 // as of a server that was started with an empty data folder, would find none of the runs there, and make every row
 // idle. So each of its transactions ends with rows.ErrOtherLog, before it has read or written a row, until the database
 // is moved (Move).
@@ -100,7 +100,7 @@ func (db *DB) Move(ctx context.Context, log string) error {
 	})
 }
 
-// Beside is what a database's rows become beside a log.
+// Beside counts a database's rows: those that a log has entries of, and those that become idle beside it.
 type Beside struct {
 	Threads int // all rows of threads
 	Found   int // those of which the log has entries

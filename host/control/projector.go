@@ -163,7 +163,7 @@ func (l *leader) sync(ctx context.Context) error {
 	return nil
 }
 
-// rowState is what a thread's row has of the log.
+// rowState is the state of a thread's row and its cache before a projection.
 type rowState struct {
 	ID         string
 	ClaimedRun string
@@ -222,7 +222,7 @@ func (l *leader) now(ctx context.Context, id string) (index.Change, error) {
 // empty returns the summary of a thread without entries.
 func empty(id string) thread.Summary { return thread.Summary{ID: id, Status: thread.StatusIdle} }
 
-// project writes changes to the rows that there are.
+// project writes changes to existing rows. It creates none.
 func (l *leader) project(ctx context.Context, changes []index.Change) error {
 	if len(changes) == 0 {
 		return nil

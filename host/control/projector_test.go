@@ -199,7 +199,7 @@ func (w *logged) equals(t *testing.T, c *pgx.Conn, when, id, want string) {
 	}
 }
 
-// A claim stays until the log knows its run, whatever the log has of other runs; then the row follows the log.
+// A claim stays until the log knows its run, whatever other runs post; then the row follows the log.
 func TestProjectorKeepsClaims(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
 	w := newLogged(t, db)

@@ -24,7 +24,7 @@ func tables(t testing.TB, c *pgx.Conn) []string {
 	return must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 }
 
-// statements are what a role might do with the rows of a house in a table. $1 is the house; {a} stands for a
+// statements are a role's SQL on the rows of a house in a table. $1 is the house; {a} stands for a
 // stranger, {e} for an environment of the house.
 type statements struct {
 	read, add, change, delete string

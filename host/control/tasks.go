@@ -64,7 +64,7 @@ type delegation struct {
 	noLocal bool
 }
 
-// parent is what a task takes from the row of the thread that delegates it.
+// parent has the columns that a task takes from the row of the thread that delegates it.
 type parent struct {
 	House   string
 	Status  string
@@ -262,7 +262,7 @@ type Queue struct {
 	Host string // of this process alone
 }
 
-// Take is provision.Queue's. A row that another host takes at the same time is skipped.
+// Take implements provision.Queue. A row that another host takes at the same time is skipped.
 func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
 	err = q.DB.Host().tx(ctx, "take tasks", func(tx pgx.Tx) (err error) {
 		all, err = many[rows.Task](ctx, tx, `
@@ -312,20 +312,20 @@ func (q Queue) Queued(ctx context.Context, thread string) (t rows.Task, err erro
 	return t, err
 }
 
-// Renew is provision.Queue's.
+// Renew implements provision.Queue.
 func (q Queue) Renew(ctx context.Context, thread string, lease time.Duration) error {
 	return q.change(ctx, "renew the lease of task "+thread, `update threads set launch_after = now() + $3::interval
 		where id = $1 and launch_host = $2`, thread, q.Host, lease)
 }
 
-// PutBack is provision.Queue's.
+// PutBack implements provision.Queue.
 func (q Queue) PutBack(ctx context.Context, thread string, after time.Duration, free bool) error {
 	return q.change(ctx, "put back task "+thread, `update threads set launch_host = null,
 			launch_after = now() + $3::interval, launch_attempts = launch_attempts - case when $4 then 1 else 0 end
 		where id = $1 and launch_host = $2`, thread, q.Host, after, free)
 }
 
-// Done is provision.Queue's.
+// Done implements provision.Queue.
 func (q Queue) Done(ctx context.Context, thread string) error {
 	return q.change(ctx, "end task "+thread, `update threads set launch_host = null, launch_after = null
 		where id = $1 and launch_host = $2`, thread, q.Host)

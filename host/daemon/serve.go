@@ -74,7 +74,7 @@ type Config struct {
 	Rows     member.Rows
 	Provider *member.Provider
 
-	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe is Server's.
+	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe: see Server.
 	Store       rows.Store
 	CheckRecipe func(r *rows.Recipe) error
 
@@ -97,7 +97,7 @@ type Serving struct {
 	Doors   *member.Doors   // nil for a server without houses
 }
 
-// Parts are what works on the threads of a server that runs. Each may be nil.
+// Parts are the services on the threads of a server that runs. Each may be nil.
 type Parts struct {
 	Settle   func(ctx context.Context, threadID string) (server.Settled, error) // settles a thread now
 	Commands houses.Commands                                                    // run in the boxes of threads

@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Provider is what a Boxes needs of a provider of boxes. sandbox.Local and sandbox.Daytona are such.
+// Provider opens and probes boxes for a Boxes. sandbox.Local and sandbox.Daytona implement it.
 type Provider interface {
 	// Open returns the box with the id, which must be live; sandbox.ErrGone if there is no such box.
 	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
@@ -97,7 +97,7 @@ type Rowed struct {
 	Task     launch.Task      // how a new box is made
 }
 
-// Box is Host's.
+// Box is a function for Host.Box.
 func (r Rowed) Box(ctx context.Context, p Posted) (box sandbox.Sandbox, release func(), err error) {
 	t, hold := r.Task, lease.Opening(p.Thread)
 	t.Thread, t.Run, t.Exec, t.Author = p.Thread, "", p.ID, p.Author
@@ -108,7 +108,7 @@ func (r Rowed) Box(ctx context.Context, p Posted) (box sandbox.Sandbox, release 
 	return box, lease.Keep(ctx, l, hold), nil
 }
 
-// Box is Host's.
+// Box is a function for Host.Box.
 func (b Boxes) Box(ctx context.Context, posted Posted) (box sandbox.Sandbox, release func(), err error) {
 	ref, p, err := b.Find(ctx)
 	if err != nil {

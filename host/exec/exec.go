@@ -57,7 +57,7 @@ const (
 // margin is the time beyond the timeout in which the supervisor's token can be renewed: for the last entries.
 const margin = 6*time.Hour + 10*time.Minute
 
-// Host is what a command needs of its host. All fields but Progress are required.
+// Host gives a command access to its host: the thread, boxes, leases, tokens. All fields but Progress are required.
 type Host struct {
 	// Client is the host's client of the thread.
 	Client *client.Client

@@ -119,7 +119,7 @@ func (s *scene) clean(t testing.TB) {
 	}
 }
 
-// tree is what is in a folder, one a line: "name: content", "name/", "name -> target", with the mode where it is not
+// tree lists a folder's files, one a line: "name: content", "name/", "name -> target", with the mode where it is not
 // 0644, or 0755 of a folder.
 func tree(t testing.TB, dir string) string {
 	t.Helper()

@@ -180,7 +180,7 @@ func (r *remote) states(ctx context.Context, dirs []string) (map[string]reposito
 	return all, nil
 }
 
-// Base is what a folder and its copy in a box began with, or the copy's state after the last Pull.
+// Base is the state that a folder and its copy in a box began with, or the copy's state after the last Pull.
 type Base struct {
 	Manifest
 	Repositories map[string]repository.State // by their folders; without those that could not be read

@@ -16,7 +16,7 @@ func TestGitKilled(t *testing.T) { killGit(t, gitCases[:1]) }
 // TestFullGitKilled is TestGitKilled for the other cases.
 func TestFullGitKilled(t *testing.T) { killGit(t, gitCases[1:]) }
 
-// gitCase is what a user and an agent do: git commands, and "edit FILE", which writes one.
+// gitCase has the steps of a user and an agent: git commands, and "edit FILE", which writes one.
 type gitCase struct {
 	name        string
 	user, agent [][]string

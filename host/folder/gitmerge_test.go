@@ -433,7 +433,7 @@ func TestGitNew(t *testing.T) {
 	}
 }
 
-// What the box has of a repository that can't be read or merged is an error, each time: its commits are in the box
+// A repository of the box that can't be read or merged is an error, each time: its commits are in the box
 // alone.
 func TestGitUnread(t *testing.T) {
 	t.Parallel()

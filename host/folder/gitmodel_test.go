@@ -109,7 +109,7 @@ func gitIn(t *testing.T, dir string, args ...string) (string, bool) {
 	return strings.TrimSpace(string(out)), err == nil
 }
 
-// taken is what git and the working tree have at a moment, read by git itself.
+// taken is the state of git and the working tree at a moment, read by git itself.
 type taken struct {
 	head, commit string
 	refs         map[string]string

@@ -228,7 +228,7 @@ func check(t *testing.T, s *scene, conflicts []string) {
 	}
 }
 
-// TestMatrix is what the two sides can do with a path, each with each.
+// TestMatrix combines each change of a path on one side with each change on the other.
 func TestMatrix(t *testing.T) {
 	each(t, func(t *testing.T, p sandbox.Provider) {
 		for _, deletes := range []bool{false, true} {

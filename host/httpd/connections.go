@@ -34,7 +34,7 @@ type limitedListener struct {
 	count ConnCounter
 }
 
-// Accept is net.Listener's.
+// Accept implements net.Listener.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -58,7 +58,7 @@ type limitedConn struct {
 	left     atomic.Bool
 }
 
-// Close is net.Conn's.
+// Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	if !c.left.Swap(true) {
 		c.listener.open.Add(-1)

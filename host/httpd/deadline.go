@@ -67,7 +67,7 @@ func (p *pacedWriter) rest() {
 // Unwrap is for http.ResponseController.
 func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// Write is http.ResponseWriter's.
+// Write implements http.ResponseWriter.
 func (p *pacedWriter) Write(b []byte) (n int, err error) {
 	defer p.rest()
 	for {
@@ -80,10 +80,10 @@ func (p *pacedWriter) Write(b []byte) (n int, err error) {
 	}
 }
 
-// Flush is http.Flusher's, for callers without a controller.
+// Flush implements http.Flusher, for callers without a controller.
 func (p *pacedWriter) Flush() { _ = p.FlushError() } // the next write returns the error
 
-// FlushError is http.ResponseController's.
+// FlushError is called by http.ResponseController.
 func (p *pacedWriter) FlushError() error {
 	p.extend()
 	defer p.rest()

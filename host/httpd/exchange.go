@@ -63,7 +63,7 @@ func (x *Exchange) Sent(r *http.Request) int64 {
 // Unwrap is for http.ResponseController.
 func (x *Exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// WriteHeader is http.ResponseWriter's.
+// WriteHeader implements http.ResponseWriter.
 func (x *Exchange) WriteHeader(status int) {
 	if status >= 200 && x.status == 0 { // not 1xx
 		x.status = status
@@ -71,7 +71,7 @@ func (x *Exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-// Write is http.ResponseWriter's.
+// Write implements http.ResponseWriter.
 func (x *Exchange) Write(b []byte) (int, error) {
 	if x.status == 0 {
 		x.status = http.StatusOK
@@ -81,10 +81,10 @@ func (x *Exchange) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Flush is http.Flusher's, for callers without a controller.
+// Flush implements http.Flusher, for callers without a controller.
 func (x *Exchange) Flush() { _ = x.FlushError() } // the next write returns the error
 
-// FlushError is http.ResponseController's.
+// FlushError is called by http.ResponseController.
 func (x *Exchange) FlushError() error {
 	if x.status == 0 {
 		x.status = http.StatusOK

@@ -66,7 +66,7 @@ type Index struct {
 	live    map[*Reader]struct{}
 }
 
-// row is what the list has of a thread in memory.
+// row is a thread's entry in the in-memory list.
 type row struct {
 	id      string
 	started int64  // ms
@@ -232,7 +232,7 @@ func (x *Index) sync(ctx context.Context, width int) error {
 	return errors.Join(errs...)
 }
 
-// Times of Run. After a pass it rests for so many times as long as the pass took that the index takes a small part of
+// Times of Run. After a pass it sleeps restFactor times as long as the pass took, to take a small part of
 // one CPU, and longer after an error.
 const (
 	restFactor = 200

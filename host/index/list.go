@@ -217,7 +217,7 @@ func (q Query) Seen(ctx context.Context, changes []Change, sent map[string]bool)
 	return seen, nil
 }
 
-// matches reports whether a thread is of the query's statuses and harnesses.
+// matches reports whether a thread's status and harness match the query.
 func (q Query) matches(status, harness string) bool {
 	return (len(q.Statuses) == 0 || slices.Contains(q.Statuses, status)) &&
 		(len(q.Harnesses) == 0 || slices.Contains(q.Harnesses, harness))

@@ -78,7 +78,7 @@ func (r *Reader) add(id string) {
 }
 
 // Take returns the threads that have changed since the last Take, each once and as it is now, at most most of them.
-// More reports that there are others. It returns ErrSlow.
+// More reports whether more changes wait. It returns ErrSlow.
 func (r *Reader) Take(ctx context.Context, most int) (changes []Change, more bool, err error) {
 	r.mu.Lock()
 	if r.lost {

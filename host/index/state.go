@@ -32,7 +32,7 @@ type state struct {
 	NextMs  int64     `json:"nextMs,omitempty"`
 }
 
-// usage is what replies used.
+// usage is the tokens and the cost of replies, added up.
 type usage struct {
 	thread.Usage
 	Cost *float64 `json:"cost,omitempty"`
@@ -184,7 +184,7 @@ func (s *state) line(sig thread.Fields, m members, payload []byte) {
 	}
 }
 
-// receive takes what a line of the agent's own session means for the chats that wait, and for the agent that does.
+// receive updates the chats that wait, and whether the agent waits, from a line of the agent's own session.
 func (s *state) receive(sig thread.Fields, m members, payload []byte) {
 	if s.Waiting.IsZero() && s.Unread.none() {
 		return

@@ -26,8 +26,8 @@ func cancelOf(e thread.Entry, fold *thread.Fold) (c cancel, is bool) {
 	return cancel{p.RunID, fold.Status() != thread.StatusRunning}, true
 }
 
-// cancelled reports whether the thread asks for the run's end. A run that has waited in a queue is what a request is
-// for that names no run, and came while none was open.
+// cancelled reports whether the thread asks for the run's end. A request that names no run, and came while none was
+// open, is for a run that has waited in a queue.
 func (g *launching) cancelled() bool {
 	for _, c := range g.thread.cancels {
 		if c.run == g.Run || g.Queued && c.run == "" && c.idle {

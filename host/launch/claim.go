@@ -21,7 +21,7 @@ const claimTimeout = time.Minute
 // signals is the prefix of the types of all signals.
 const signals = "signal."
 
-// log is what was read of the thread's signals.
+// log is the state of the thread, read from its signals.
 type log struct {
 	fold   thread.Fold
 	claims map[int]claim

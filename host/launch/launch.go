@@ -104,7 +104,7 @@ type Provider interface {
 	reap.Provider
 }
 
-// Launcher is what a launch needs of its host. All fields but Begun, Progress and Log are required.
+// Launcher launches runs with the resources of its host. All fields but Begun, Progress and Log are required.
 type Launcher struct {
 	Provider Provider
 	Agent    Agent

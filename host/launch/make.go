@@ -17,7 +17,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Make is what a new box gets by its environment. A box of an earlier run has it already. Paths are below the
+// Make is the content of a new box, by its environment. A box of an earlier run has it already. Paths are below the
 // workspace, the folder that the working directory is in.
 type Make struct {
 	Repositories []Repository // the first is the working directory
@@ -56,7 +56,7 @@ type Command struct {
 	Timeout time.Duration // 0: 10 minutes
 }
 
-// Follow makes the task's box by an environment. What the task has already outranks it: image, snapshot, resources,
+// Follow makes the task's box by an environment. Fields already set on the task win: image, snapshot, resources,
 // repository, folder, and the time that a live run waits. Repositories are on the GitHub of the task's box. The paths
 // of this host that the environment names are the caller's to add.
 func (t *Task) Follow(r recipe.Recipe) {

@@ -135,7 +135,7 @@ type outputError struct {
 	text string
 }
 
-// mostOutput is how many bytes an error has of a script's output.
+// mostOutput is how many bytes of a script's output an error contains.
 const mostOutput = 2000
 
 func (e *outputError) Error() string {

@@ -125,7 +125,7 @@ type OnStream struct {
 	Client *client.Client // of the box's stream, which is that of Stream
 }
 
-// Read is Lease's.
+// Read implements Lease.
 func (l OnStream) Read(ctx context.Context) (State, error) {
 	var s State
 	return s, l.readOn(ctx, &s)
@@ -157,7 +157,7 @@ func (l OnStream) readOn(ctx context.Context, s *State) error {
 
 func recordID(n int) string { return "lease." + strconv.Itoa(n) }
 
-// Hold is Lease's.
+// Hold implements Lease.
 func (l OnStream) Hold(ctx context.Context, h rows.Hold) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if s.Released {
@@ -167,7 +167,7 @@ func (l OnStream) Hold(ctx context.Context, h rows.Hold) error {
 	})
 }
 
-// Try is Lease's.
+// Try implements Lease.
 func (l OnStream) Try(ctx context.Context, h rows.Hold) (bool, error) {
 	got := true
 	err := l.append(ctx, func(s State) (Record, error) {
@@ -183,7 +183,7 @@ func (l OnStream) Try(ctx context.Context, h rows.Hold) (bool, error) {
 	return got && err == nil, err
 }
 
-// Drop is Lease's.
+// Drop implements Lease.
 func (l OnStream) Drop(ctx context.Context, holder string) error {
 	return l.append(ctx, func(s State) (Record, error) {
 		if !slices.ContainsFunc(s.Holds, func(h rows.Hold) bool { return h.Holder == holder }) {

@@ -80,7 +80,7 @@ type beats struct {
 	gone  bool   // all but the last one are to be removed
 }
 
-// survey is what a pass collects about a thread, or about the rest of one, before it removes anything.
+// survey has a pass's findings on a thread, or on the rest of one, before it removes anything.
 type survey struct {
 	fold      thread.Fold
 	beats     map[string]*beats // by run

@@ -33,7 +33,7 @@ var (
 // ConflictError lists entries whose ids are taken by entries with other payloads.
 type ConflictError struct{ Entries []thread.BadEntry }
 
-// Error is error's.
+// Error implements error.
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%d of the ids are taken by other payloads", len(e.Entries))
 }
@@ -55,7 +55,7 @@ type EntriesError struct {
 	Entries []thread.BadEntry
 }
 
-// Error is error's.
+// Error implements error.
 func (*EntriesError) Error() string { return "entries are refused, and none was appended" }
 
 // SyntaxError is the error of a body that is not JSON, or JSON that not every reader can decode.
@@ -64,7 +64,7 @@ type SyntaxError struct {
 	err  error
 }
 
-// Error is error's.
+// Error implements error.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("the body is %s: %v", e.what, e.err) }
 
 // Unwrap returns the parser's error.
@@ -73,7 +73,7 @@ func (e *SyntaxError) Unwrap() error { return e.err }
 // CountError is the error of a body that is a JSON array of more than Most elements.
 type CountError struct{ Most int }
 
-// Error is error's.
+// Error implements error.
 func (e *CountError) Error() string {
 	return fmt.Sprintf("the array has more than %d elements", e.Most)
 }
@@ -81,7 +81,7 @@ func (e *CountError) Error() string {
 // SizeError is the error of a message of more than thread.MaxEntry bytes.
 type SizeError struct{ Bytes int }
 
-// Error is error's.
+// Error implements error.
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("a message has %d bytes, more than %d", e.Bytes, thread.MaxEntry)
 }
@@ -89,7 +89,7 @@ func (e *SizeError) Error() string {
 // QuotaError is the error of an append that a stream has no room for.
 type QuotaError struct{ Quota int64 }
 
-// Error is error's.
+// Error implements error.
 func (e *QuotaError) Error() string {
 	return fmt.Sprintf("the stream would hold more than %d bytes, which is its quota", e.Quota)
 }
@@ -97,7 +97,7 @@ func (e *QuotaError) Error() string {
 // StaleEpochError is Post's error for a producer that has a later epoch, which is Epoch.
 type StaleEpochError struct{ Epoch int64 }
 
-// Error is error's.
+// Error implements error.
 func (*StaleEpochError) Error() string { return "the producer has a later epoch" }
 
 // GapError is Post's error for a producer's request that skips earlier ones.
@@ -106,13 +106,13 @@ type GapError struct {
 	Got  int64 // sequence number of this one
 }
 
-// Error is error's.
+// Error implements error.
 func (*GapError) Error() string { return "requests of the producer are missing before this one" }
 
 // ClosedError is Post's error for a stream that was closed at the offset Tail.
 type ClosedError struct{ Tail uint64 }
 
-// Error is error's.
+// Error implements error.
 func (*ClosedError) Error() string { return "the stream is closed" }
 
 // TypeError is the error of a request with another content type than its stream's.
@@ -121,7 +121,7 @@ type TypeError struct {
 	Type   string // the stream's content type
 }
 
-// Error is error's.
+// Error implements error.
 func (e *TypeError) Error() string {
 	if e.Source != "" {
 		return fmt.Sprintf("the stream %s is %s", e.Source, e.Type)
@@ -132,7 +132,7 @@ func (e *TypeError) Error() string {
 // ExistsError is Create's error for a stream that exists and differs from the wanted one in Differs.
 type ExistsError struct{ Differs string }
 
-// Error is error's.
+// Error implements error.
 func (e *ExistsError) Error() string { return "the stream is there with another " + e.Differs }
 
 // SourceError is Create's error for a stream that can't be forked from.
@@ -141,7 +141,7 @@ type SourceError struct {
 	Err    error // ErrAbsent, ErrGone, or why the fork's source was lost while the fork was made
 }
 
-// Error is error's.
+// Error implements error.
 func (e *SourceError) Error() string {
 	switch e.Err {
 	case ErrAbsent:
@@ -156,7 +156,7 @@ func (e *SourceError) Error() string {
 // streams below it.
 type ForkError struct{ Tail uint64 }
 
-// Error is error's.
+// Error implements error.
 func (e *ForkError) Error() string {
 	return fmt.Sprintf("want an offset up to %d, and at most %d forks of forks", e.Tail, MaxForkDepth)
 }

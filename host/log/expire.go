@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// Retention is what a log keeps, and for how long.
+// Retention limits how long a log keeps records.
 type Retention struct {
 	// Heartbeats is how long a run's heartbeats are kept after its end; 0 for ever. The last one of each run stays.
 	Heartbeats time.Duration

@@ -56,7 +56,7 @@ type Change struct {
 	After   uint64 // seq of the last of Records
 }
 
-// live is what this process caches about a stream.
+// live is a stream's state as this process caches it.
 type live struct {
 	grown chan struct{} // closed when the stream has changed; nil without a waiter. Guarded by Log.waits
 

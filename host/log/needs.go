@@ -6,7 +6,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// Engine is what a Log needs of an engine: records, retention, and a reason why appends fail.
+// Engine is the engine of a Log: records, retention, and a reason why appends fail.
 type Engine interface {
 	engine.Engine
 	backReader

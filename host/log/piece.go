@@ -46,7 +46,7 @@ type Bounds struct {
 	Bytes   int // of the records' data and entryRoom each, unless the only record has more
 }
 
-// entryRoom is what an answer has for each entry besides its data.
+// entryRoom is how many bytes an answer has for each entry besides its data.
 const entryRoom = len(`,"at":"2006-01-02T15:04:05.000Z"` + "\n")
 
 // Piece is a part of a stream: of the records between two places those that the Bounds let pass, in the stream's order.

@@ -133,7 +133,7 @@ func (l *Log) ReadBack(ctx context.Context, v Stream, upTo uint64, n, most int) 
 }
 
 // Entry returns a stream's record with this key; false where there is none. A record that was removed has no data. v is
-// what Stat returned: on a cluster, Stat is what makes another server's appends known.
+// the result of Stat: on a cluster, Stat makes another server's appends known.
 func (l *Log) Entry(ctx context.Context, v Stream, key string) (engine.Record, bool, error) {
 	lookup := l.engine.Lookup
 	if f, is := l.engine.(finder); is {

@@ -9,7 +9,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Writer is what a token binds the writer of a thread's entries to. The zero value is not bound: it is a host's. No
+// Writer limits the entries that the holder of a token may post. The zero value limits none: it is a host's. No
 // writer posts the lines of a harness that Harnesses lacks.
 //
 // A run's writer posts the lines of its sessions, the signals of its runner, and its prompt. A command's writer posts
@@ -62,7 +62,7 @@ func (w Writer) refuses(e thread.Entry) (reason Reason, why string) {
 	return 0, ""
 }
 
-// looked is what decides of a payload who may post it.
+// looked has the parts of a payload that decide who may post it.
 type looked struct {
 	thread.Fields
 	exec   string // the command that it names

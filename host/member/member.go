@@ -68,13 +68,13 @@ func (d *Doors) Agent(ctx context.Context, agent string) (Member, error) {
 	return Member{Agent: agent, Houses: houses}, nil
 }
 
-// MayOpen reports whether a thread is of one of the member's houses. It returns ErrRows.
+// MayOpen reports whether a thread belongs to one of the member's houses. It returns ErrRows.
 func (d *Doors) MayOpen(ctx context.Context, m Member, thread string) (bool, error) {
 	may, err := d.Open(ctx, m, []string{thread})
 	return may[thread], err
 }
 
-// Open returns which of some threads are of one of the member's houses. It returns ErrRows.
+// Open returns which of some threads belong to one of the member's houses. It returns ErrRows.
 func (d *Doors) Open(ctx context.Context, m Member, threads []string) (map[string]bool, error) {
 	if len(m.Houses) == 0 || len(threads) == 0 {
 		return nil, nil

@@ -65,7 +65,7 @@ const (
 	turnWait    = 30 * time.Second
 )
 
-// holder is what the requests of one token hold.
+// holder counts the leases and the bytes that the requests of one token hold.
 type holder struct {
 	leases int
 	held   [2]int64 // in each part

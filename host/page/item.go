@@ -45,7 +45,7 @@ func (i item) Stamp() string {
 	return thread.Stamp(i.Time)
 }
 
-// Sub returns what groups the items of a subagent; "" for the thread's own conversation.
+// Sub returns the key that groups the items of a subagent; "" for the thread's own conversation.
 func (i item) Sub() string {
 	if i.Subagent == nil {
 		return ""

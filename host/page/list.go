@@ -22,7 +22,7 @@ const (
 	mostQuery   = 200 // bytes of a search
 )
 
-// filter is what a list shows: the threads whose title or id has Text, in any case, and whose state is State; "" for
+// filter selects the threads of a list: those whose title or id has Text, in any case, and whose state is State; "" for
 // all.
 type filter struct{ Text, State string }
 

@@ -44,7 +44,7 @@ var converter = goldmark.New(
 // safe renders what goldmark's own renderers would drop or load.
 type safe struct{}
 
-// RegisterFuncs is renderer.NodeRenderer's.
+// RegisterFuncs implements renderer.NodeRenderer.
 func (safe) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindRawHTML, func(w util.BufWriter, src []byte, n ast.Node, enter bool) (ast.WalkStatus, error) {
 		if enter {

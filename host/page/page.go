@@ -185,7 +185,7 @@ type problem struct {
 	code, message string
 }
 
-// Error is error's.
+// Error implements error.
 func (p *problem) Error() string { return p.message }
 
 func refuse(status int, code, format string, args ...any) *problem {

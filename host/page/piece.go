@@ -27,7 +27,7 @@ const (
 	aheadBytes   = 1 << 20 // of those, and of what follows a piece, in which its calls find their results
 	mostPiece    = 8 << 20 // bytes of entries for one piece, but at least one append
 
-	// renderCharge is what the items of entries and their HTML take, in bytes of those entries.
+	// renderCharge is the memory of the items of entries and their HTML, as a multiple of the entries' bytes.
 	renderCharge = 3
 )
 
@@ -281,7 +281,7 @@ func (p *page) raw(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// image serves an image of an entry. Its type is what its bytes are, and never SVG.
+// image serves an image of an entry. Its type follows from its bytes, and is never SVG.
 func (p *page) image(w http.ResponseWriter, r *http.Request) error {
 	return p.entry(w, r, func(e thread.Entry) error {
 		n, err := strconv.Atoi(r.PathValue("n"))

@@ -41,7 +41,7 @@ func TestStateOf(t *testing.T) {
 		if got != tt.want || text != tt.text {
 			t.Errorf("%+v: %s, %q, want %s, %q", tt.v, got, text, tt.want, tt.text)
 		}
-		// What the script does between two changes is what the server renders then.
+		// Between two changes the script shows the state that the server renders then.
 		r := newRow(tt.v, at)
 		for name, then := range map[string]int64{"silent": r.Silent, "dead": r.Dead} {
 			if then == 0 {

@@ -21,7 +21,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"exportStyle": func() template.HTML { return exportStyle }, "exportPolicy": func() string { return exportPolicy },
 }).ParseFS(files, "html/*.html"))
 
-// frame is what each page has.
+// frame has the data of every page.
 type frame struct {
 	Title string
 	Now   int64 // the server's time, ms since 1970

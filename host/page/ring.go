@@ -35,7 +35,7 @@ type ring struct {
 	err     error         // why the ring has ended
 }
 
-// chunk is what a thread got between two places, as server-sent events. Its data never changes.
+// chunk has a thread's changes between two places, as server-sent events. Its data never changes.
 type chunk struct {
 	from, to uint64
 	data     []byte

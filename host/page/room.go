@@ -16,7 +16,7 @@ import (
 // chunkBytes ends a chunk with the append that reaches it.
 const chunkBytes = 64 << 10
 
-// room renders what a thread gets, once for all viewers at this server. It begins at the thread's end with the first
+// room renders a thread's entries, once for all viewers at this server. It begins at the thread's end with the first
 // viewer, and ends with the last one, or when the thread is deleted or can't be read: then its viewers come again.
 //
 // All viewers get the same chunks, so an item and the row above them must not depend on the viewer. The forms, which a

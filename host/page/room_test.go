@@ -42,7 +42,7 @@ type faulty struct {
 	panics atomic.Bool
 }
 
-// Head is engine.Engine's.
+// Head implements engine.Engine.
 func (f *faulty) Head(ctx context.Context, name string) (engine.Head, error) {
 	if f.panics.CompareAndSwap(true, false) {
 		panic("a broken engine")
@@ -50,7 +50,7 @@ func (f *faulty) Head(ctx context.Context, name string) (engine.Head, error) {
 	return f.Engine.Head(ctx, name)
 }
 
-// Write is io.Writer's, for the page's log.
+// Write implements io.Writer, for the page's log.
 func (h *house) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,16 +138,16 @@ func (h *house) open(id string, after uint64) *browser {
 	return b
 }
 
-// Header is http.ResponseWriter's.
+// Header implements http.ResponseWriter.
 func (b *browser) Header() http.Header { return b.header }
 
-// WriteHeader is http.ResponseWriter's.
+// WriteHeader implements http.ResponseWriter.
 func (b *browser) WriteHeader(int) {}
 
-// FlushError is http.ResponseController's.
+// FlushError is called by http.ResponseController.
 func (b *browser) FlushError() error { return nil }
 
-// Write is http.ResponseWriter's.
+// Write implements http.ResponseWriter.
 func (b *browser) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

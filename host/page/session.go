@@ -67,7 +67,7 @@ type download struct {
 	begun bool
 }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (d *download) Write(b []byte) (int, error) {
 	if !d.begun {
 		d.begun = true

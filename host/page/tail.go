@@ -9,7 +9,7 @@ import (
 	"arbe.0sk.ar/runner/host/view"
 )
 
-// tail makes the items of what a thread gets behind a place.
+// tail builds items from the entries of a thread after a place.
 type tail struct {
 	log     *log.Log
 	after   uint64        // the place

@@ -32,7 +32,7 @@ func (p *page) liveItem(id string, c view.Change, seq uint64) (liveItem, error) 
 	return liveItem{one.ID, one.Sub(), view.Visible(one.Task()), b.String(), c.Replaces, seq - 1}, nil
 }
 
-// liveHead is what stands above a thread's items.
+// liveHead is the part of a thread's page above the items.
 type liveHead struct {
 	HTML  string `json:"html"`  // its row
 	Pulse string `json:"pulse"` // what the agent does

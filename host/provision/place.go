@@ -9,7 +9,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Asked is what a caller has chosen of a run's place: ids; "" leaves the choice.
+// Asked is a caller's choice of a run's place, in ids; "" leaves the choice.
 type Asked struct {
 	House       string // in which a thread without a row gets one
 	Agent       string // the bot that drives

@@ -26,7 +26,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Host is what this host has for runs, commands and tasks. Its methods may be called at the same time.
+// Host prepares runs, commands and tasks on this host. Its methods may be called at the same time.
 type Host struct {
 	// Client returns a client that writes a thread.
 	Client func(threadID string) (*client.Client, error)

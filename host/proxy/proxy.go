@@ -279,7 +279,7 @@ type proxyWriter struct {
 // Unwrap is for http.ResponseController.
 func (w *proxyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader is http.ResponseWriter's.
+// WriteHeader implements http.ResponseWriter.
 func (w *proxyWriter) WriteHeader(status int) {
 	if status >= 200 && w.status == 0 {
 		w.status = status
@@ -287,7 +287,7 @@ func (w *proxyWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write is http.ResponseWriter's.
+// Write implements http.ResponseWriter.
 func (w *proxyWriter) Write(b []byte) (int, error) {
 	w.status = cmp.Or(w.status, http.StatusOK)
 	_ = w.rc.SetWriteDeadline(time.Now().Add(acceptTimeout)) // only a test's has no deadlines
@@ -297,7 +297,7 @@ func (w *proxyWriter) Write(b []byte) (int, error) {
 // buffers are the buffers that answers are copied through.
 type buffers struct{ pool sync.Pool }
 
-// Get is httputil.BufferPool's.
+// Get implements httputil.BufferPool.
 func (b *buffers) Get() []byte {
 	if buf, ok := b.pool.Get().(*[]byte); ok {
 		return *buf
@@ -305,5 +305,5 @@ func (b *buffers) Get() []byte {
 	return make([]byte, 32<<10)
 }
 
-// Put is httputil.BufferPool's.
+// Put implements httputil.BufferPool.
 func (b *buffers) Put(buf []byte) { b.pool.Put(&buf) }

@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Purpose is what a decision is for.
+// Purpose is the question that a decision answers.
 type Purpose int
 
 // The purposes.
@@ -20,7 +20,7 @@ const (
 	Remove                 // a person removes the box: would anything be lost?
 )
 
-// Answer is what the provider answers about a box.
+// Answer is the provider's answer about a box.
 type Answer int
 
 // The answers.
@@ -49,7 +49,7 @@ type Facts struct {
 	Threads              []string // that have the box, and a log
 }
 
-// UseKind is what somebody does in a box.
+// UseKind is the kind of a Use.
 type UseKind string
 
 // The kinds.
@@ -106,7 +106,7 @@ func (u Use) lives(goneAfter time.Duration) bool {
 	return true
 }
 
-// Need is what one thread needs of a box: by the newest run of the thread in it.
+// Need is one thread's need for a box, by the newest run of the thread in it.
 type Need struct {
 	Thread, Run string // "" where no run used the box
 	Keep        bool   // the run's launch keeps it
@@ -117,7 +117,7 @@ type Need struct {
 	Unsaved     string        // work that exists in the box only, or why that is unknown; "" for none
 }
 
-// Decision is what to do about a box. Of what several threads need the smallest counts.
+// Decision is an action on a box. Where several threads need different ones, the smallest counts.
 type Decision int
 
 // The decisions.

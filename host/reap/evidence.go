@@ -21,7 +21,7 @@ const (
 	Dead
 )
 
-// Evidence is what the provider of a box has answered about it, and about one process in it.
+// Evidence has the answers of a box's provider about it, and about one process in it.
 type Evidence struct {
 	Live   bool
 	Gone   bool // there is no such box, or it has an error that it can't recover from: asked twice, and the list agrees

@@ -29,7 +29,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Provider is what a decision needs of the provider of boxes. sandbox.Local and sandbox.Daytona are such.
+// Provider is a decision's access to the provider of boxes. sandbox.Local and sandbox.Daytona implement it.
 type Provider interface {
 	prober
 	inventory
@@ -37,7 +37,7 @@ type Provider interface {
 	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
 }
 
-// prober is what a provider can report of a box without starting the box or keeping it awake.
+// prober reports on boxes without starting them or keeping them awake.
 type prober interface {
 	// Probe returns the state of the box with the id, and why in the provider's words. Only the provider's own answer
 	// about this box makes it Gone.
@@ -131,7 +131,7 @@ type Box struct {
 	sandbox.Box      // as its provider lists it; of one that is not listed the Ref alone
 	Listed      bool // by its provider
 	Row         string
-	// Known is what is known of the thread that the box was made for, by its label; nil for nothing. It spares further
+	// Known is the state of the thread that the box was made for, by its label; nil if unknown. It spares further
 	// questions where it shows that the box is needed.
 	Known *Thread
 }

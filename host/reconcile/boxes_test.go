@@ -14,7 +14,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
-// boxes is a provider whose boxes are what the test sets.
+// boxes is a provider whose boxes the test sets.
 type boxes struct {
 	mu     sync.Mutex
 	health map[string]sandbox.Health

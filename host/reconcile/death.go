@@ -193,7 +193,7 @@ func boxOf(run thread.Run) sandbox.Ref {
 // lastLog prints the end of the runner's log without the lines of other runs than $1.
 const lastLog = `sed "/ run=/{/ run=$1\( \|\$\)/!d;}" "$HOME/` + sandbox.RunnerLog + `" | tail -n 20 | tail -c 4000`
 
-// runnerLog returns the end of the log of a run's runner, which is what a person would read next; "" if it can't be
+// runnerLog returns the end of the log of a run's runner, which a person would read next; "" if it can't be
 // read.
 func (t *settling) runnerLog(ctx context.Context, run thread.Run) string {
 	ref, text := boxOf(run), ""

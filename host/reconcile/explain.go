@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Finding is what a pass would do with a box now, and why.
+// Finding is the decision that a pass would make on a box now, and its reason.
 type Finding struct {
 	Sandbox  sandbox.Ref `json:"sandbox"`
 	Threads  []string    `json:"threads"`

@@ -61,7 +61,7 @@ func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-// Provider is what the reconciler asks of a provider of boxes. sandbox.Local and sandbox.Daytona are such.
+// Provider is the reconciler's access to a provider of boxes. sandbox.Local and sandbox.Daytona implement it.
 type Provider = reap.Provider
 
 // view is one provider during a pass.

@@ -79,7 +79,7 @@ type Place struct {
 	Live        bool        // the thread has the box, or one that is being made
 }
 
-// BoxOrder is what a caller wants of a thread's box.
+// BoxOrder is a request for a thread's box.
 type BoxOrder struct {
 	Thread      string
 	Environment string // of a new box; it outranks the thread's and the house's

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Recipe is what a caller chooses of an environment.
+// Recipe has the fields of an environment that a caller sets.
 type Recipe struct {
 	Name     string
 	Runtime  string          // the provider of its boxes; "" for daytona

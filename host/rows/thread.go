@@ -35,7 +35,7 @@ type Thread struct {
 	UpdatedAt   time.Time
 }
 
-// NewThread is what a caller chooses of a new thread, and the body of the request that makes one.
+// NewThread has a caller's choices for a new thread. It is the body of the request that makes one.
 type NewThread struct {
 	ID          string          `json:"id"` // "" for a new one
 	House       string          `json:"house"`

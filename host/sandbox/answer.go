@@ -42,7 +42,7 @@ func answered(err error, statuses ...int) bool {
 	return false
 }
 
-// notFound reports whether err is the control plane's answer that there is no sandbox with this id or name:
+// notFound reports whether err is the control plane's answer for an id or a name that no sandbox has:
 //
 //	{"path":"/api/sandbox/x","statusCode":404,"error":"Not Found","message":"Sandbox with ID or name x not found",…}
 //

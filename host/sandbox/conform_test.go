@@ -16,7 +16,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
-// provider is what the providers of this package have in common.
+// provider has the methods that the providers of this package have in common.
 type provider interface {
 	sandbox.Provider
 	Name() string
@@ -25,7 +25,7 @@ type provider interface {
 	List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error)
 }
 
-// box is what the boxes of both providers have in common.
+// box has the methods that the boxes of both providers have in common.
 type box interface {
 	sandbox.Sandbox
 	Alive(ctx context.Context, p sandbox.Process) (bool, error)

@@ -53,7 +53,7 @@ type mount struct {
 // imageName matches what may stand in a Dockerfile's FROM.
 var imageName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._/:@-]*\z`)
 
-// repository is what Options.Repo names.
+// repository is the repository that Options.Repo names.
 type repository struct{ owner, name, address string }
 
 // Check returns an error for options that no box at Daytona can have. Create refuses them, too.

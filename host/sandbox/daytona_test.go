@@ -84,7 +84,7 @@ func TestLocalPathRefused(t *testing.T) {
 	}
 }
 
-// TestOrder is what a box is asked for, and where it is cloned to.
+// TestOrder checks the request for a new box, and where the repository is cloned to.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	h := daytonaHouse(t)

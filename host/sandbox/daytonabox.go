@@ -56,7 +56,7 @@ func (b *daytonaBox) Outlast(ctx context.Context, d time.Duration) error {
 // wholeMinutes returns d in minutes, rounded up.
 func wholeMinutes(d time.Duration) int { return int((d + time.Minute - 1) / time.Minute) }
 
-// call sends a request to the daemon in the box; q.url is what follows its address.
+// call sends a request to the daemon in the box; q.url is relative to the daemon's address.
 func (b *daytonaBox) call(ctx context.Context, q request) error {
 	q.url = b.toolbox + q.url
 	return b.judge(ctx, b.p.do(ctx, q))

@@ -170,7 +170,7 @@ const (
 	// LabelRun is the run that the box was made for.
 	LabelRun = "arbe.run"
 	// LabelRepositories and LabelFolders are the paths of repositories and of copied folders below the workspace, with
-	// commas between; "" if the working directory is all that there is.
+	// commas between; "" if there is only the working directory.
 	LabelRepositories = "arbe.repositories"
 	LabelFolders      = "arbe.folders"
 	// LabelTree is the origin of the working directory: TreeRepository, TreeFolder, or "" for an empty one.

@@ -21,7 +21,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 )
 
-// engines are what a log can stand on.
+// engines open the engines that a log can use, by name.
 var engines = map[string]func(t testing.TB) log.Engine{
 	"pebble": func(t testing.TB) log.Engine {
 		e, err := pebble.Open(t.TempDir(), quiet)

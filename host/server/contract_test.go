@@ -394,7 +394,7 @@ func confined(t *testing.T, u *upstream, base string) {
 	}
 }
 
-// smuggling sees that there are never more requests for the upstream than there are for the front.
+// smuggling checks that the upstream never gets more requests than the front answers.
 func smuggling(t *testing.T, u *upstream, base string) {
 	at, err := url.Parse(base)
 	if err != nil {

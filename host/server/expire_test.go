@@ -179,7 +179,7 @@ func TestExpireHeartbeats(t *testing.T) {
 		t.Errorf("the runs are %+v", runs)
 	}
 
-	// What was removed was there: posting it again is nothing new. Offsets are what they were, and every reader passes
+	// What was removed was there: posting it again is nothing new. Offsets are unchanged, and every reader passes
 	// what is not there.
 	if res := post(signals("r1", 0, 10, "end.0")...); res.Appended != 0 || res.Duplicates != 22 || res.Next != next {
 		t.Errorf("posted again: %+v, want the offset %d", res, next)

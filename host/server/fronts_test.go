@@ -276,7 +276,7 @@ func (u *upstream) oddly(t *testing.T, w http.ResponseWriter, r *http.Request, w
 	}
 }
 
-// call is a request. Its path is what follows the base, as it is to be sent.
+// call is a request. Its path is relative to the base, and sent as it is.
 type call struct {
 	method, path, token, body string
 	header                    []string

@@ -77,7 +77,7 @@ func TestDiskFull(t *testing.T) {
 			for block := make([]byte, 64<<10); err == nil; {
 				_, err = f.Write(block)
 			}
-			_ = f.Close() // it is full: that is what it is for
+			_ = f.Close() // the disk is full, as intended
 		}
 		fill()
 		refused := 0

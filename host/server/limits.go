@@ -12,7 +12,7 @@ import (
 // Rate bounds the requests of each caller. Package thread has the limits on the size of an entry and of a post.
 type Rate struct {
 	PerSecond float64 // for one token, or for one address without a token; 0 is no limit
-	Burst     int     // how many may come at once; 0 is what comes in a second, and at least 1
+	Burst     int     // how many may come at once; 0 is Rate rounded up, and at least 1
 }
 
 // limited refuses the requests of callers that exceed the rate. who returns the holder of a valid token. Requests for

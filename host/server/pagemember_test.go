@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// TestPageMember is what members of houses see and do on the page: the threads of their houses, to read and to chat.
+// TestPageMember checks the page of a member of houses: it has the threads of the houses, to read and to chat.
 func TestPageMember(t *testing.T) {
 	t.Parallel()
 	r := newRows()

@@ -12,7 +12,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// listPermit is what a request for the list of threads may read.
+// listPermit is the part of the list of threads that a request may read.
 type listPermit struct {
 	grant token.Grant
 	only  func(context.Context, []string) (map[string]bool, error) // which of some threads; nil for all

@@ -24,7 +24,7 @@ const (
 	maxPrefix  = 64       // bytes of one
 )
 
-// asking is what a request wants of a thread.
+// asking has the parameters of a request to read a thread.
 type asking struct {
 	live   string
 	limit  int      // entries at most; 0 without a limit

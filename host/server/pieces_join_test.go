@@ -242,7 +242,7 @@ func within(part, all []string) bool {
 	return true
 }
 
-// Pieces of forks of forks, joined, are what a whole read has: the cuts are at any place, those within an append too.
+// Pieces of forks of forks, joined, equal a whole read: the cuts are at any place, those within an append too.
 func TestPiecesOfForks(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {

@@ -209,7 +209,7 @@ func TestProxyWriteDeadline(t *testing.T) {
 	}
 }
 
-// BenchmarkFronts is what a way to the server costs: an append of 1 KB, and a read of nothing; one client after the
+// BenchmarkFronts measures each way to the server: an append of 1 KB, and a read of nothing; one client after the
 // other, and 64 at once.
 func BenchmarkFronts(b *testing.B) {
 	u := newServer(b).srv.URL

@@ -22,7 +22,7 @@ type store struct {
 	values  map[string]string
 	fail    error
 	lose    error
-	missed  func() // called by the next look for a thread that there is not, before it returns
+	missed  func() // called by the next look for a thread that does not exist, before it returns
 }
 
 func newStore(r *rows) *store {

@@ -55,7 +55,7 @@ type Server struct {
 	// at least the size of the largest post.
 	TokenQuota int64
 
-	// Index is of the threads of Log; nil for no list of threads.
+	// Index covers the threads of Log; nil for no list of threads.
 	Index *index.Index
 
 	// Settle settles a thread now; nil for a server that settles none.

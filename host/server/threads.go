@@ -28,7 +28,7 @@ const (
 	mostPageThreads = 200
 )
 
-// summaryBytes is what a summary takes in memory while it is answered.
+// summaryBytes is the memory of a summary while it is answered.
 const summaryBytes = 4 << 10
 
 // Settled is the result of settling a thread.

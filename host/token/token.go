@@ -50,7 +50,7 @@ const (
 	MinSecret = 32            // bytes
 )
 
-// Grant is what a token allows.
+// Grant has the rights of a token.
 type Grant struct {
 	Stream  string // name of its stream; of a thread as thread.StreamName returns it
 	Scope   []string

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// codexHeader is what codex 0.169.0 and versions before it put above the output of a command. Each line is there at
+// codexHeader matches the lines that codex up to 0.169.0 puts above the output of a command. Each line is there at
 // most once, and the last one is "Output:".
 var codexHeader = regexp.MustCompile(`\A(?:(?:Chunk ID: \S*|Wall time: [\d.]+ seconds?|Exit code: -?\d+` +
 	`|Process exited with code -?\d+|Process running with session ID \d+|Original token count: \d+` +

@@ -16,10 +16,10 @@ type FileDiff struct {
 	Hunks []Hunk // none of a file that was deleted or only moved
 }
 
-// FileOp is what happens to a file.
+// FileOp is an operation on a file.
 type FileOp string
 
-// What happens to a file.
+// The operations on a file.
 const (
 	Edited  FileOp = "edited"
 	Written FileOp = "written" // made, or replaced whole: which one is not known

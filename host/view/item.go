@@ -27,7 +27,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Kind is what an item is. It decides which members of the Item are set.
+// Kind is the kind of an item. It decides which members of the Item are set.
 type Kind string
 
 // The kinds of items. Each has ID, Entry, Kind and Time, and the members that stand behind it.
@@ -89,7 +89,7 @@ const (
 	Refused     Delivery = "refused" // it can never reach an agent
 )
 
-// Input is what is known of a chat that is input for an agent.
+// Input is the delivery of a chat that is input for an agent.
 type Input struct {
 	Delivery Delivery
 	Deliver  string // when a live run gives it to its agent: a Deliver constant of package thread

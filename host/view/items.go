@@ -82,7 +82,7 @@ func (m *maker) subagent() *Subagent {
 	return s
 }
 
-// message is what the items need of a message.
+// message has the members of a message that items are made from.
 type message struct {
 	Content      content         `json:"content"`
 	ErrorMessage string          `json:"errorMessage"`

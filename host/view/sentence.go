@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// RuleKind is what a rule stands for.
+// RuleKind is the event that a rule marks.
 type RuleKind string
 
 // The kinds of rules.
@@ -97,7 +97,7 @@ func (r Rule) sentence(harness, run string) string {
 	return strings.TrimSpace(agent) + " " + verb + " in " + where + how
 }
 
-// NoticeKind is what a notice reports.
+// NoticeKind is the event that a notice reports.
 type NoticeKind string
 
 // The kinds of notices.

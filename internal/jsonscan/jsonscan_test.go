@@ -8,7 +8,7 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
-// FuzzCompact: it is what the library makes of valid JSON.
+// FuzzCompact: the result is that of json.Compact for valid JSON.
 func FuzzCompact(f *testing.F) {
 	for _, s := range []string{
 		`{}`, " {\"a b\" :\t[1 , \"x\\\" y\" ]\r\n}\n", `"a  b"`, ` 1 `, `[ ]`,

@@ -1,5 +1,5 @@
 // Package openfiles returns how many files this process may have open.
 package openfiles
 
-// common is what most systems allow a process.
+// common is the limit of open files that most systems set for a process.
 const common = 1024

@@ -33,7 +33,7 @@ type Record struct {
 	State *state          `json:"state,omitempty"` // of a state
 }
 
-// Op is what a Record records.
+// Op is the kind of a Record.
 type Op string
 
 // The operations.
@@ -78,7 +78,7 @@ type Post struct {
 	Entry json.RawMessage
 }
 
-// state is what the records add up to.
+// state is the sum of the records.
 type state struct {
 	Agents      int              // number of processes that were to become the agent
 	Turns       int              // number of turns that have ended

@@ -24,7 +24,7 @@ const (
 	Abort             // it ends now: a turn that is running is interrupted
 )
 
-// State is what the decision rests on. The zero value is an idle agent that is not ready, and nothing to do.
+// State is the input of Next. The zero value is an idle agent that is not ready, and nothing to do.
 type State struct {
 	// Of the agent, from its stdout.
 	Ready bool // it takes a message now (harness.Live.Ready)
@@ -66,10 +66,10 @@ type State struct {
 	Tried bool
 }
 
-// Do is what to do.
+// Do is the kind of an Action.
 type Do string
 
-// What there is to do.
+// The kinds of actions.
 const (
 	Wait      Do = "wait"      // for the agent, the thread or the time
 	Open      Do = "open"      // write the lines that open the session
@@ -83,7 +83,7 @@ const (
 	Stop      Do = "stop"      // end the agent: its input can't be continued
 )
 
-// Action is what to do, and with which of the State's Chats.
+// Action is the next action, and the one of the State's Chats that it is about.
 type Action struct {
 	Do   Do
 	Chat string // its id; "" for none

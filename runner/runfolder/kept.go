@@ -18,8 +18,8 @@ import (
 // folder can't be read or written any more still gets its end.
 //
 // The first file is the folder itself, by which its files are reached when its path no longer leads to them. The second
-// is in memory and has no name: a copy of each fact, and of each file that WriteFile writes. Where a Folder has it, it
-// is what Facts and ReadFile read, and the files on disk are for Recover.
+// is in memory and has no name: a copy of each fact, and of each file that WriteFile writes. Where a Folder has it,
+// Facts and ReadFile read it, and the files on disk are for Recover.
 
 // keptLine is a line of the copy in memory. It begins with a newline, which ends half a line of a killed worker.
 type keptLine struct {
@@ -28,7 +28,7 @@ type keptLine struct {
 	Content []byte `json:"content,omitempty"`
 }
 
-// Hold opens what Files returns. What the folder has of the run already is of a start that the server has refused.
+// Hold opens what Files returns. Facts that are in the folder already are of a start that the server has refused.
 func (f *Folder) Hold() error {
 	if err := f.openKept(); err != nil {
 		return err

@@ -82,7 +82,7 @@ func NotFound(err error) bool { return statusOf(err) == http.StatusNotFound || G
 // Gone reports whether the thread was deleted (410). Its id is not given again: no later request gets another answer.
 func Gone(err error) bool { return statusOf(err) == http.StatusGone }
 
-// NoThread reports whether err is a thread server's answer that there is no such thread.
+// NoThread reports whether err is a thread server's answer that the thread does not exist.
 func NoThread(err error) bool { return Gone(err) || NotFound(err) && codeOf(err) == codeNotFound }
 
 // Foreign reports whether err is an answer that no thread server gives: a page of HTML, or a refusal of the route
@@ -129,7 +129,7 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 	return resp, err
 }
 
-// send sends one request within p's times. more is what follows the thread's address; seen gets each try's result.
+// send sends one request within p's times. more is appended to the thread's address; seen gets each try's result.
 func (c *Client) send(
 	ctx context.Context, p policy, method, more string, body []byte, token string, seen func(*http.Response, error),
 ) (*http.Response, error) {

@@ -16,7 +16,7 @@ const (
 	slowPoll  = 15 * time.Second
 )
 
-// ErrStop is what f returns to end a Follow, which then returns nil.
+// ErrStop is returned by f to end a Follow, which then returns nil.
 var ErrStop = errors.New("stop following")
 
 // ErrRewound ends a Follow whose offset the server refuses: the thread ends before it, as after a restore from a

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Health is what a thread server reports of itself. An older server, and a proxy, report nothing: the fields are zero.
+// Health is a thread server's report on itself. An older server, and a proxy, report nothing: the fields are zero.
 type Health struct {
 	Installation  string    // the id of the server's log: all servers in front of one log have the same
 	WritableSince time.Time // the log has taken entries since then, by the server's clock

@@ -102,7 +102,7 @@ func backoff(first, most time.Duration, attempt int, resp *http.Response) time.D
 	return max(wait, min(retryAfter(resp), mostAsked))
 }
 
-// retryAfter is what the server asks for: seconds or a date; 0 where it asks for nothing or makes no sense.
+// retryAfter returns the wait that the server asks for, in seconds or as a date; 0 for none, or if it makes no sense.
 func retryAfter(resp *http.Response) time.Duration {
 	if resp == nil {
 		return 0

@@ -290,7 +290,7 @@ func typeOf(payload []byte) (typ string) {
 	return typ
 }
 
-// receive sends a request and passes on what f does not have of its answer.
+// receive sends a request and passes on the entries of its answer that f does not have yet.
 func (r *reading) receive(ctx context.Context, query string, body *patientBody) (Page, error) {
 	n, fresh := 0, false
 	page, answer, err := r.c.open(ctx, query)

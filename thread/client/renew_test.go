@@ -36,7 +36,7 @@ type office struct {
 	shown    map[string]bool
 }
 
-// note is what the tests post.
+// note is the entry that the tests post.
 var note = thread.Entry{ID: "e", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}
 
 func (o *office) now() time.Time { return time.Now().Add(o.skew) }

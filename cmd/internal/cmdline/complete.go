@@ -45,7 +45,7 @@ const (
 	addFolders = ":folders"
 )
 
-// completeCommand is what the scripts of completionCommand call, with the words of the command line up to the cursor,
+// completeCommand is called by the scripts of completionCommand, with the words of the command line up to the cursor,
 // of which the last one may be empty. It prints one word a line, a tab, and its description.
 func completeCommand(app *cli.App, values map[string]Values) *cli.Command {
 	return &cli.Command{Name: "__complete", Hidden: true, Action: func(c *cli.Context) error {

@@ -29,7 +29,7 @@ func titleOf(v thread.Summary) string {
 	return strings.Join(parts, " ")
 }
 
-// rowFields returns what a line for programs has of a row, beside the summary's fields.
+// rowFields returns a row's fields in a line for programs, which follow the summary's.
 func rowFields(r *thread.Row) []string {
 	var marks []string
 	if r.Pinned {

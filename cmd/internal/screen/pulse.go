@@ -17,7 +17,7 @@ const (
 	mostDraws = tick / 10
 )
 
-// pulse is what a screen has seen of the run's life, and of the server's clock.
+// pulse is a screen's record of the run's signs of life, and of the server's clock.
 type pulse struct {
 	line   bool          // the last line on the screen is the live line
 	silent time.Duration // of the last heartbeat that was written as a line of its own

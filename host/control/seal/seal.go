@@ -73,7 +73,7 @@ type Value struct{ b []byte }
 // Reveal returns the secret.
 func (v Value) Reveal() string { return string(v.b) }
 
-// Format is fmt.Formatter's. It writes [secret] for every verb.
+// Format implements fmt.Formatter. It writes [secret] for every verb.
 func (v Value) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte("[secret]")) } // a State keeps its own errors
 
 // MarshalText returns [secret].

@@ -10,7 +10,7 @@ import (
 // ours is the prefix of the refs that name what could not follow.
 const ours = "refs/arbe/"
 
-// Facts are what Decide asks about commits and files.
+// Facts answer Decide's questions about commits and files.
 type Facts struct {
 	// Contains reports whether a commit is another one, or descends from it.
 	Contains func(commit, other string) bool
@@ -24,7 +24,7 @@ type Facts struct {
 	Own func(path string, e Entry) bool
 }
 
-// Plan is what to change in the user's repository.
+// Plan has the changes to make in the user's repository.
 type Plan struct {
 	Moves  bool   // HEAD moves, to Commit on Head
 	Head   string // "" for a commit alone
@@ -48,7 +48,7 @@ type Stored struct {
 	Why    string
 }
 
-// Decide decides what follows the box. base is what both began with, or what the box had after the last Merge; nil for
+// Decide decides what follows the box. base is the first state of both, or the box's after the last Merge; nil for
 // an unknown one, and then nothing follows.
 //
 //	HEAD in the box          HEAD of the user    the user's HEAD

@@ -142,7 +142,7 @@ func (r *Repo) moduleAt(ctx context.Context, path, commit string) (bool, error) 
 	return strings.TrimSpace(string(out)) == commit, err
 }
 
-// message is what the reflogs have of a change.
+// message is the reflog message of a change.
 const message = "arbe: what the box has done"
 
 // apply makes the changes of a plan. A branch that can't be moved after all gets a name. The index is first: with it

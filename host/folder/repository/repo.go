@@ -92,7 +92,7 @@ func (r *Repo) all(ctx context.Context, stdin io.Reader, args ...string) ([]byte
 	return out.Bytes(), err
 }
 
-// maybe is all for a command whose status 1 means that there is no such thing.
+// maybe is all for a command whose exit status 1 means "none": it returns nil then.
 func (r *Repo) maybe(ctx context.Context, args ...string) ([]byte, error) {
 	out, err := r.all(ctx, nil, args...)
 	if git.Status(err) == 1 {

@@ -26,7 +26,7 @@ import (
 	"strings"
 )
 
-// State is what git has recorded of a repository.
+// State is a repository's state as git has recorded it.
 type State struct {
 	Head   string            `json:"head,omitempty"`   // the branch that HEAD is on, as refs/heads/main; "" for none
 	Commit string            `json:"commit,omitempty"` // that HEAD is at; "" before the first one
@@ -50,7 +50,7 @@ type Entry struct {
 
 // Modes of entries that are not files.
 const (
-	unmerged = "unmerged" // its Object is all that the index has of the path
+	unmerged = "unmerged" // its Object has all index entries of the path, one a line
 	intent   = "intent"   // of git add -N: it has no content yet
 	gitlink  = "160000"   // the commit of a submodule
 )

@@ -33,7 +33,7 @@ type Head struct {
 // Exists reports whether the stream exists: it has a record or a state.
 func (h Head) Exists() bool { return h.Data > 0 || h.State != nil }
 
-// Append is what one append writes to a stream. It may have no records.
+// Append is the content of one append to a stream. It may have no records.
 type Append struct {
 	After   uint64 // Head.Last, as the caller has read it
 	Records []Record

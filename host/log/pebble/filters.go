@@ -25,7 +25,7 @@ type filter struct {
 	bytes  int // as counted
 }
 
-// filterOverhead is what a filter takes besides its key set, in bytes: the filter, its place in order, its name.
+// filterOverhead is the memory of a filter besides its key set, in bytes: the filter, its place in order, its name.
 const filterOverhead = 256
 
 // mostFilterBytes is the bound of all filters of a store.

@@ -82,40 +82,40 @@ func (g *guardedFS) open(name string, do func() (vfs.File, error)) (f vfs.File, 
 	return &guardedFile{File: f, fs: g, name: name}, nil
 }
 
-// Unwrap is vfs.FS's.
+// Unwrap implements vfs.FS.
 func (g *guardedFS) Unwrap() vfs.FS { return g.FS }
 
-// Create is vfs.FS's.
+// Create implements vfs.FS.
 func (g *guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return g.open(name, func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
-// ReuseForWrite is vfs.FS's.
+// ReuseForWrite implements vfs.FS.
 func (g *guardedFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return g.open(to, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
 }
 
-// OpenReadWrite is vfs.FS's.
+// OpenReadWrite implements vfs.FS.
 func (g *guardedFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return g.open(name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
 }
 
-// OpenDir is vfs.FS's. Pebble opens a folder to sync it.
+// OpenDir implements vfs.FS. Pebble opens a folder to sync it.
 func (g *guardedFS) OpenDir(name string) (vfs.File, error) {
 	return g.open(name, func() (vfs.File, error) { return g.FS.OpenDir(name) })
 }
 
-// Rename is vfs.FS's.
+// Rename implements vfs.FS.
 func (g *guardedFS) Rename(from, to string) error {
 	return g.write(to, func() error { return g.FS.Rename(from, to) })
 }
 
-// Link is vfs.FS's.
+// Link implements vfs.FS.
 func (g *guardedFS) Link(from, to string) error {
 	return g.write(to, func() error { return g.FS.Link(from, to) })
 }
 
-// Remove is vfs.FS's. A file that can't be removed only takes space: Pebble logs the error and continues.
+// Remove implements vfs.FS. A file that can't be removed only takes space: Pebble logs the error and continues.
 func (g *guardedFS) Remove(name string) error {
 	if g.guards(name) && g.failure.failed() != nil {
 		select {}
@@ -130,7 +130,7 @@ type guardedFile struct {
 	name string
 }
 
-// Write is vfs.File's.
+// Write implements vfs.File.
 func (f *guardedFile) Write(b []byte) (n int, err error) {
 	err = f.fs.writeRoom(f.name, func() error {
 		m, err := f.File.Write(b[n:])
@@ -140,7 +140,7 @@ func (f *guardedFile) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// WriteAt is vfs.File's.
+// WriteAt implements vfs.File.
 func (f *guardedFile) WriteAt(b []byte, at int64) (n int, err error) {
 	err = f.fs.writeRoom(f.name, func() error {
 		m, err := f.File.WriteAt(b[n:], at+int64(n))
@@ -150,13 +150,13 @@ func (f *guardedFile) WriteAt(b []byte, at int64) (n int, err error) {
 	return n, err
 }
 
-// Sync is vfs.File's.
+// Sync implements vfs.File.
 func (f *guardedFile) Sync() error { return f.fs.write(f.name, f.File.Sync) }
 
-// SyncData is vfs.File's.
+// SyncData implements vfs.File.
 func (f *guardedFile) SyncData() error { return f.fs.write(f.name, f.File.SyncData) }
 
-// SyncTo is vfs.File's.
+// SyncTo implements vfs.File.
 func (f *guardedFile) SyncTo(n int64) (whole bool, err error) {
 	err = f.fs.write(f.name, func() (err error) {
 		whole, err = f.File.SyncTo(n)
@@ -165,5 +165,5 @@ func (f *guardedFile) SyncTo(n int64) (whole bool, err error) {
 	return whole, err
 }
 
-// Close is vfs.File's.
+// Close implements vfs.File.
 func (f *guardedFile) Close() error { return f.fs.write(f.name, f.File.Close) }

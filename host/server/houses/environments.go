@@ -32,7 +32,7 @@ type bindingBody struct {
 	Required *bool  `json:"required"`
 }
 
-// environmentAnswer is an environment as it is answered.
+// environmentAnswer is the JSON of an environment.
 type environmentAnswer struct {
 	ID         string          `json:"id"`
 	House      string          `json:"house"`
@@ -121,7 +121,7 @@ func (a *API) replaceEnvironment(w http.ResponseWriter, r *http.Request, m membe
 	})
 }
 
-// changeEnvironment changes what the body has of an environment's recipe. It archives one, or takes it into use again.
+// changeEnvironment sets the body's fields in an environment's recipe. It archives one, or takes it into use again.
 func (a *API) changeEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	return a.editEnvironment(w, r, m, a.apply)
 }

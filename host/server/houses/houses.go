@@ -15,7 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/server/request"
 )
 
-// API is what members do over HTTP. Its fields must not change while it serves.
+// API serves members of houses over HTTP. Its fields must not change while it serves.
 type API struct {
 	*request.Core
 

@@ -102,7 +102,7 @@ func (a *API) readRow(
 	}
 }
 
-// Query is what a query of the list asks of rows.
+// Query is the part of a list's query that is about rows.
 type Query struct {
 	rows.Query
 	agent string // for which the rows are read; "" for the host
@@ -114,7 +114,7 @@ var rowFilters = []string{"house", "tag", "pinned", "parent"}
 // mostTags bounds the tags of a query and of a thread.
 const mostTags = 32
 
-// parseRowQuery parses the parameters of the list that are about rows. asked reports that there are some.
+// parseRowQuery parses the parameters of the list that are about rows. asked reports whether any was set.
 func parseRowQuery(values url.Values) (q rows.Query, asked bool, err error) {
 	asked = slices.ContainsFunc(rowFilters, values.Has)
 	q.House, q.Parent, q.Tags = values.Get("house"), values.Get("parent"), values["tag"]

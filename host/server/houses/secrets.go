@@ -16,7 +16,7 @@ const (
 	secretValue = 64 << 10  // bytes of the value
 )
 
-// secretAnswer is a secret as it is answered: values are never.
+// secretAnswer is the JSON of a secret. It never has the value.
 type secretAnswer struct {
 	Name      string `json:"name"`
 	House     string `json:"house"`

@@ -1,4 +1,4 @@
-// Package request is what every handler of a server does with a request, whatever it serves: who may make it, its body,
+// Package request has the parts of a request that all handlers of a server share: who may make it, its body,
 // how much it may hold and post, and its answer, also where it fails.
 //
 // Handlers return errors. What a log refuses is a type or value of package log, and ProblemOf has the status, the
@@ -22,7 +22,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Core is what all handlers of a server share. Its fields must not change while it serves.
+// Core is shared by all handlers of a server. Its fields must not change while it serves.
 type Core struct {
 	Log    *log.Log
 	Tokens *token.Verifier

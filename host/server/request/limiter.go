@@ -27,7 +27,7 @@ type Limiter struct {
 	buckets map[Caller]*rate.Limiter
 }
 
-// NewLimiter returns a Limiter of perSecond, and of burst at once; 0 is what comes in a second, and at least 1.
+// NewLimiter returns a Limiter of perSecond, and of burst at once; 0 is perSecond rounded up, and at least 1.
 func NewLimiter(perSecond float64, burst int) *Limiter {
 	if burst == 0 {
 		burst = max(1, int(math.Ceil(min(perSecond, math.MaxInt32))))

@@ -101,7 +101,7 @@ func (a *API) catchUp(
 	return a.give(w, r, v, p)
 }
 
-// Content returns what one answer has of a stream behind an offset, without the entries of other types.
+// Content returns the part of a stream behind an offset that fits into one answer, without entries of other types.
 func (a *API) Content(
 	ctx context.Context, v log.Stream, after log.Offset, types log.Types, l *memory.Lease,
 ) (log.Piece, error) {

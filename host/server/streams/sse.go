@@ -148,7 +148,7 @@ func (a *API) tellOffset(w http.ResponseWriter, r *http.Request, v log.Stream, a
 	return out.Flush() == nil && http.NewResponseController(w).Flush() == nil
 }
 
-// sendEvent sends what follows the reader's offset, as much as one event has of it. It reports false after the last
+// sendEvent sends the records after the reader's offset, as many as fit into one event. It reports false after the last
 // event, and where the reader is gone or too slow.
 func (a *API) sendEvent(
 	w http.ResponseWriter, r *http.Request, v log.Stream, at *liveReader, l *memory.Lease,

@@ -13,7 +13,7 @@ type eventData struct {
 	cr    bool          // the last byte was a carriage return, which a line feed may complete
 }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (e *eventData) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {

@@ -117,7 +117,7 @@ var (
 	}
 )
 
-// stage is what the captures share: a server, and a folder.
+// stage is shared by the captures: a server, and a folder.
 type stage struct {
 	ctx      context.Context
 	bin, dir string

@@ -266,7 +266,7 @@ func schedules(t *testing.T, n int, seed uint64) {
 	t.Logf("%d schedules: %v", n, seen)
 }
 
-// kinds are what a schedule is counted by.
+// kinds match the events that are counted in schedules.
 var kinds = map[string]*regexp.Regexp{
 	"runs":                              regexp.MustCompile(`\.running \{`),
 	"commands":                          regexp.MustCompile(`"signal\.exec\.started"`),

@@ -33,7 +33,7 @@ type machine struct {
 	now condition
 }
 
-// condition is what changes in a machine.
+// condition is the changing state of a machine.
 type condition struct {
 	state    string
 	runners  []*agent
@@ -151,14 +151,14 @@ func (v view) find(id string) *machine {
 	return v.boxes[id]
 }
 
-// sight is what the provider answers about a box.
+// sight is the provider's answer about a box.
 type sight struct {
 	there, listed bool
 	state         string
 	health        sandbox.Health
 }
 
-// sight returns what the provider has of a box now.
+// sight returns the provider's answer about a box now.
 func (v view) sight(id string) (s sight) {
 	m := v.find(id)
 	if m == nil {

@@ -39,7 +39,7 @@ func (s *threads) writable(since time.Time) {
 	s.since = since
 }
 
-// fault is what happens to one request.
+// fault is the outcome of one request.
 type fault int
 
 const (

@@ -84,7 +84,7 @@ func (w *world) lies() bool {
 	return w.lying && w.faults && w.rng.IntN(4) == 0
 }
 
-// lie is what the provider answers for a while, before the truth.
+// lie is a false answer of the provider for a while, before the truth.
 type lie struct {
 	kind lieKind
 	box  string // "" for all

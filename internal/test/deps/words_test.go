@@ -22,6 +22,9 @@ var riddles = []struct{ phrase, instead string }{
 	{`by itself|by themselves`, "alone, on its own, single"},
 	{`goes on|go on|went on|going on`, "continues, keeps running, resumes, reads on"},
 	{`lets? go of|letting go of`, "closes, releases, frees"},
+	{`(?:has|have) of`, "the noun: a column, an entry, a part"},
+	{`that there (?:are|is)`, "existing, exists"},
+	{`(?:is|are) what`, "the noun, or the verb without it"},
 }
 
 // TestWords looks for riddles in documents, but for code in them, and in Go comments.

@@ -217,7 +217,7 @@ func (a *agent) do(verb, rest string) error {
 		return err
 	case "sleep":
 		d, err := time.ParseDuration(rest)
-		time.Sleep(d) // this is what the plan is for
+		time.Sleep(d) // as the plan has it
 		return err
 	case "wait":
 		await(rest, nil)

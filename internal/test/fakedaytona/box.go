@@ -30,7 +30,7 @@ const (
 	paused     = "paused"
 )
 
-// Box is what a test sees of a box.
+// Box is a box as tests see it.
 type Box struct {
 	ID, Name, State, ErrorReason, Snapshot, Image, Target string
 
@@ -60,7 +60,7 @@ type box struct {
 	recoverable bool // from its error
 }
 
-// Boxes are those that there are, in the order of their creation.
+// Boxes returns the boxes that are not destroyed, in the order of their creation.
 func (s *Server) Boxes() []Box {
 	s.mu.Lock()
 	defer s.mu.Unlock()

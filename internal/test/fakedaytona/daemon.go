@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// daemon is what answers for a box while it is started. What it starts, and what it remembers, dies with it; files
+// daemon answers for a box while that is started. What it starts, and what it remembers, dies with it; files
 // stay.
 type daemon struct {
 	t    testing.TB

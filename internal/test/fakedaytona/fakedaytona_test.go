@@ -16,7 +16,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
-// answer is what a request brought.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header

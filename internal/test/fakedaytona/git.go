@@ -52,7 +52,7 @@ func (d *daemon) gitRoutes() {
 	on("POST /git/pull", d.gitPull)
 }
 
-// gitQuestion is what is asked of git, all that may be asked.
+// gitQuestion has the parameters of all requests about git.
 type gitQuestion struct {
 	Path, URL, Branch, Name, Message, Author, Email, Username, Password string
 

@@ -59,7 +59,7 @@ func (s *Server) createVolume(r *http.Request) (any, error) {
 	return s.volume(v), nil
 }
 
-// onVolume answers with the volume of which key is what the request names.
+// onVolume answers with the volume whose key is the one in the request.
 func (s *Server) onVolume(key func(Volume) string) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		name := r.PathValue("id")

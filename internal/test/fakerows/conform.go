@@ -51,7 +51,7 @@ func is(t *testing.T, got, want error) {
 	}
 }
 
-// order is what a run wants of its thread's box.
+// order returns a run's request for its thread's box.
 func order(thread, run string, call int, known ...string) rows.BoxOrder {
 	hold := lease.OfRun(thread, run)
 	return rows.BoxOrder{

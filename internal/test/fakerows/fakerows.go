@@ -137,7 +137,7 @@ func (s *Store) expire(b *box) {
 	}
 }
 
-// Claimed is resolve.Rows'.
+// Claimed implements resolve.Rows.
 func (r Rows) Claimed(_ context.Context, thread string) (run string, since time.Duration, err error) {
 	err = r.tx(func() error {
 		if t := r.threads[thread]; t != nil && t.run != "" {
@@ -148,7 +148,7 @@ func (r Rows) Claimed(_ context.Context, thread string) (run string, since time.
 	return run, since, err
 }
 
-// Obtain is resolve.Rows'.
+// Obtain implements resolve.Rows.
 func (r Rows) Obtain(_ context.Context, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
 	err = r.tx(func() error {
 		turn = rows.BoxTurn{}
@@ -235,7 +235,7 @@ func (b *box) drop(holder string) {
 	b.holds = slices.DeleteFunc(b.holds, func(h rows.Hold) bool { return h.Holder == holder })
 }
 
-// Noted is resolve.Rows'.
+// Noted implements resolve.Rows.
 func (r Rows) Noted(_ context.Context, row string, threads []string) error {
 	return r.tx(func() error {
 		r.notices = slices.DeleteFunc(r.notices, func(n rows.Notice) bool {
@@ -245,13 +245,13 @@ func (r Rows) Noted(_ context.Context, row string, threads []string) error {
 	})
 }
 
-// Notices is reconcile.Rows'.
+// Notices implements reconcile.Rows.
 func (r Rows) Notices(context.Context) (all []rows.Notice, err error) {
 	err = r.tx(func() error { all = slices.Clone(r.notices); return nil })
 	return all, err
 }
 
-// Renew is resolve.Rows'.
+// Renew implements resolve.Rows.
 func (r Rows) Renew(_ context.Context, row, maker, ref string) error {
 	return r.tx(func() error {
 		b := r.boxes[row]
@@ -265,7 +265,7 @@ func (r Rows) Renew(_ context.Context, row, maker, ref string) error {
 	})
 }
 
-// Ready is resolve.Rows'.
+// Ready implements resolve.Rows.
 func (r Rows) Ready(_ context.Context, row, maker, ref string) error {
 	return r.tx(func() error {
 		b := r.boxes[row]
@@ -277,7 +277,7 @@ func (r Rows) Ready(_ context.Context, row, maker, ref string) error {
 	})
 }
 
-// GiveUp is resolve.Rows'.
+// GiveUp implements resolve.Rows.
 func (r Rows) GiveUp(_ context.Context, row, maker string) (now rows.Box, mine bool, err error) {
 	err = r.tx(func() error {
 		now, mine = rows.Box{}, false
@@ -292,7 +292,7 @@ func (r Rows) GiveUp(_ context.Context, row, maker string) (now rows.Box, mine b
 	return now, mine, err
 }
 
-// Ended is resolve.Rows'.
+// Ended implements resolve.Rows.
 func (r Rows) Ended(_ context.Context, thread, run, status string) error {
 	return r.tx(func() error {
 		if t := r.threads[thread]; t != nil && t.status == "running" && t.run == run {
@@ -314,7 +314,7 @@ func (t *row) settle(status string) {
 	t.status, t.run, t.claimed, t.version = status, "", time.Time{}, time.Now()
 }
 
-// Row is reap.Rows'.
+// Row implements reap.Rows.
 func (r Rows) Row(_ context.Context, id string) (now rows.BoxState, is bool, err error) {
 	err = r.tx(func() error {
 		now, is = rows.BoxState{ID: id}, false
@@ -341,7 +341,7 @@ func (r Rows) Row(_ context.Context, id string) (now rows.BoxState, is bool, err
 	return now, is, err
 }
 
-// BoxAt is reap.Rows'.
+// BoxAt implements reap.Rows.
 func (r Rows) BoxAt(_ context.Context, provider, ref string) (id string, err error) {
 	err = r.tx(func() error {
 		id = ""
@@ -355,12 +355,12 @@ func (r Rows) BoxAt(_ context.Context, provider, ref string) (id string, err err
 	return id, err
 }
 
-// Release is reap.Rows'.
+// Release implements reap.Rows.
 func (r Rows) Release(_ context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
 	return r.die(id, seen, judged, time.Time{})
 }
 
-// Condemn is reap.Rows'.
+// Condemn implements reap.Rows.
 func (r Rows) Condemn(_ context.Context, id string, seen []rows.Hold, judged []string) (bool, error) {
 	return r.die(id, seen, judged, time.Now())
 }
@@ -385,7 +385,7 @@ func (r Rows) die(id string, seen []rows.Hold, judged []string, condemned time.T
 	return done, err
 }
 
-// Gone is reap.Rows'.
+// Gone implements reap.Rows.
 func (r Rows) Gone(_ context.Context, id string) error {
 	return r.tx(func() error {
 		if b := r.boxes[id]; b != nil {
@@ -397,7 +397,7 @@ func (r Rows) Gone(_ context.Context, id string) error {
 	})
 }
 
-// Doubt is reap.Rows'.
+// Doubt implements reap.Rows.
 func (r Rows) Doubt(_ context.Context, id, _ string) error {
 	return r.tx(func() error {
 		if b := r.boxes[id]; b != nil && b.Status == rows.BoxLive && b.doubted.IsZero() {
@@ -407,12 +407,12 @@ func (r Rows) Doubt(_ context.Context, id, _ string) error {
 	})
 }
 
-// Doubted is reconcile.Rows'.
+// Doubted implements reconcile.Rows.
 func (r Rows) Doubted(context.Context) ([]rows.Box, error) {
 	return r.rows(func(b *box) bool { return !b.doubted.IsZero() && b.Status == rows.BoxLive })
 }
 
-// Trust is reconcile.Rows'.
+// Trust implements reconcile.Rows.
 func (r Rows) Trust(_ context.Context, id string) error {
 	return r.tx(func() error {
 		if b := r.boxes[id]; b != nil {
@@ -422,7 +422,7 @@ func (r Rows) Trust(_ context.Context, id string) error {
 	})
 }
 
-// Expire is reconcile.Rows'.
+// Expire implements reconcile.Rows.
 func (r Rows) Expire(context.Context) error {
 	return r.tx(func() error {
 		for _, b := range r.boxes {
@@ -433,7 +433,7 @@ func (r Rows) Expire(context.Context) error {
 	})
 }
 
-// Boxes is reconcile.Rows'.
+// Boxes implements reconcile.Rows.
 func (r Rows) Boxes(_ context.Context, named []string) ([]rows.Box, error) {
 	return r.rows(func(b *box) bool {
 		return b.Status != rows.BoxDead || b.DestroyedAt == nil || slices.Contains(named, b.ID)
@@ -453,7 +453,7 @@ func (r Rows) rows(which func(*box) bool) (all []rows.Box, err error) {
 	return all, err
 }
 
-// Running is reconcile.Rows'.
+// Running implements reconcile.Rows.
 func (r Rows) Running(_ context.Context, thread string) (now rows.Running, is bool, err error) {
 	err = r.tx(func() error {
 		if t := r.threads[thread]; t != nil && t.status == "running" {
@@ -467,7 +467,7 @@ func (r Rows) Running(_ context.Context, thread string) (now rows.Running, is bo
 	return now, is, err
 }
 
-// Follow is reconcile.Rows'.
+// Follow implements reconcile.Rows.
 func (r Rows) Follow(_ context.Context, thread string, seen rows.Running, status string) error {
 	return r.tx(func() error {
 		if t := r.threads[thread]; t != nil && t.status == "running" && t.version.Equal(seen.Version) {
@@ -477,7 +477,7 @@ func (r Rows) Follow(_ context.Context, thread string, seen rows.Running, status
 	})
 }
 
-// Abandon is reconcile.Rows'.
+// Abandon implements reconcile.Rows.
 func (r Rows) Abandon(_ context.Context, thread, run string) error {
 	return r.tx(func() error {
 		if t := r.threads[thread]; t != nil && t.run == run {
@@ -487,7 +487,7 @@ func (r Rows) Abandon(_ context.Context, thread, run string) error {
 	})
 }
 
-// Unhold is reconcile.Rows'.
+// Unhold implements reconcile.Rows.
 func (r Rows) Unhold(_ context.Context, thread string, runs []string) error {
 	return r.tx(func() error {
 		for _, b := range r.boxes {
@@ -499,7 +499,7 @@ func (r Rows) Unhold(_ context.Context, thread string, runs []string) error {
 	})
 }
 
-// Commands is reconcile.Rows'.
+// Commands implements reconcile.Rows.
 func (r Rows) Commands(_ context.Context, thread string) (ids []string, err error) {
 	err = r.tx(func() error {
 		ids = nil
@@ -515,7 +515,7 @@ func (r Rows) Commands(_ context.Context, thread string) (ids []string, err erro
 	return ids, err
 }
 
-// Stale is reconcile.Rows'.
+// Stale implements reconcile.Rows.
 func (r Rows) Stale(context.Context) (ids []string, err error) {
 	err = r.tx(func() error {
 		stale := map[string]bool{}
@@ -538,7 +538,7 @@ func (r Rows) Stale(context.Context) (ids []string, err error) {
 	return ids, err
 }
 
-// Lease is reap.Rows'.
+// Lease implements reap.Rows.
 func (r Rows) Lease(id string) lease.Lease { return boxLease{r, id} }
 
 // boxLease is the lease of a box.
@@ -556,13 +556,13 @@ func (l boxLease) state() (*box, lease.State) {
 	return b, s
 }
 
-// Read is lease.Lease's.
+// Read implements lease.Lease.
 func (l boxLease) Read(context.Context) (s lease.State, err error) {
 	err = l.rows.tx(func() error { _, s = l.state(); return nil })
 	return s, err
 }
 
-// Hold is lease.Lease's.
+// Hold implements lease.Lease.
 func (l boxLease) Hold(_ context.Context, h rows.Hold) error {
 	return l.rows.tx(func() error {
 		b, s := l.state()
@@ -574,7 +574,7 @@ func (l boxLease) Hold(_ context.Context, h rows.Hold) error {
 	})
 }
 
-// Try is lease.Lease's.
+// Try implements lease.Lease.
 func (l boxLease) Try(_ context.Context, h rows.Hold) (got bool, err error) {
 	err = l.rows.tx(func() error {
 		b, s := l.state()
@@ -590,7 +590,7 @@ func (l boxLease) Try(_ context.Context, h rows.Hold) (got bool, err error) {
 	return got && err == nil, err
 }
 
-// Drop is lease.Lease's.
+// Drop implements lease.Lease.
 func (l boxLease) Drop(_ context.Context, holder string) error {
 	return l.rows.tx(func() error {
 		if b := l.rows.boxes[l.id]; b != nil {

@@ -214,14 +214,14 @@ func (s *Server) Rewritten() {
 	s.anew = true
 }
 
-// Current is what the client must bring.
+// Current returns the token that the client must send.
 func (s *Server) Current() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Token
 }
 
-// SetToken changes what the client must bring.
+// SetToken changes the token that the client must send.
 func (s *Server) SetToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -473,7 +473,7 @@ func (s *Server) add(e thread.Entry) {
 		if made, _ := time.Parse(time.RFC3339, e.TS); made.After(end) {
 			s.beats[run.RunID]++
 		}
-		// One is due while the terminal is sent, and one announces that there are few from now on.
+		// One is due while the terminal is sent, and one announces that few follow.
 		if run.Type != thread.TypeHeartbeat || s.beats[run.RunID] > 2 {
 			s.broken = append(s.broken, fmt.Sprintf("%s came after the end of run %s", e.ID, run.RunID))
 		}

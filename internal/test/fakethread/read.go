@@ -57,7 +57,7 @@ func (s *Server) write(w http.ResponseWriter, e thread.Entry) bool {
 	return err == nil
 }
 
-// asked is what a read asks for.
+// asked has the parameters of a read.
 type asked struct {
 	offset int // what is no number is the start
 	live   bool

@@ -17,7 +17,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/nosyscall"
 )
 
-// boxFaults are what a box does to the runner's processes: it stops them, has no room for them, and reads nothing of
+// boxFaults are the faults of a box: it stops the runner's processes, has no room for them, and reads nothing of
 // what they print.
 var boxFaults = []fault{
 	{

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// folderFaults are what can happen to the run's folder, on which the worker that follows a killed one rests.
+// folderFaults are the faults of the run's folder, on which the worker that follows a killed one relies.
 var folderFaults = []fault{
 	{
 		name: "state folder: not to be reached, and worker: KILL",

@@ -61,7 +61,7 @@ func (f *front) up(t *testing.T) {
 	}()
 }
 
-// down refuses connections and breaks those that there are.
+// down refuses new connections and breaks the open ones.
 func (f *front) down() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -27,7 +27,7 @@ const moves = `
 		when (old.sandbox_id is not null and new.sandbox_id is distinct from old.sandbox_id) execute function moved();
 	create trigger stop_noted before delete on sandbox_notices for each row execute function stop('noted');`
 
-// plan is what the agents of later launches do.
+// plan sets the steps of the agents of later launches.
 func (k *killing) plan(lines ...string) {
 	k.t.Helper()
 	if err := os.WriteFile(filepath.Join(k.v.dir, "plan"), []byte(strings.Join(lines, "\n")), 0o600); err != nil {
@@ -247,7 +247,7 @@ func (k *killing) settled(id, what string, is func() bool) {
 	ok = true
 }
 
-// left is what there is besides logs: boxes that may have a machine, machines, holds, claims, threads without the
+// left counts the leftovers besides logs: boxes that may have a machine, machines, holds, claims, threads without the
 // signal of their box.
 func (k *killing) left() string {
 	k.t.Helper()

@@ -196,7 +196,7 @@ func (k *killing) settles(id string) {
 	ok = true
 }
 
-// state is what the rows and the machine have of a thread that is settled: its status, claims, boxes, holds.
+// state returns a thread's status, and the numbers of all claims, boxes, holds and machines that are left.
 func (k *killing) state(id string) string {
 	rows := k.r.text(k.t, `select concat_ws(' ',
 		(select status from threads where id = $1),

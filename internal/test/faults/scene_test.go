@@ -416,7 +416,7 @@ func (s *scene) lines() (lines [][]byte) {
 	return lines
 }
 
-// digest returns the digest that the terminal must have of the lines on the thread.
+// digest returns the digest of the lines on the thread, which the terminal must have.
 func (s *scene) digest() string {
 	h := sha256.New()
 	for _, e := range s.entries() {

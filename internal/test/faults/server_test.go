@@ -34,7 +34,7 @@ type service struct {
 	acked map[string]int  // by thread: entries that were acknowledged
 }
 
-// secret is what its tokens are signed with.
+// secret is the variable with the secret that signs its tokens.
 const secret = "DURABLE_STREAMS_SECRET=a-secret-of-thirty-two-bytes-and-more"
 
 func newService(t *testing.T) *service {

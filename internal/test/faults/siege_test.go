@@ -147,7 +147,7 @@ func posted(ctx context.Context, client *http.Client, url, token, entry string) 
 	return err
 }
 
-// refusals is what the server measured of its refusals and its budget.
+// refusals returns the server's metrics of its refusals and its memory budget.
 func (v *service) refusals(t *testing.T) string {
 	resp, err := http.Get("http://" + v.addr + "/metrics")
 	if err != nil {

@@ -64,7 +64,7 @@ type step struct {
 	what  string
 }
 
-// faultsOfChance are what a schedule is made of, and how often each comes, in relation.
+// faultsOfChance are the faults of schedules, with their relative frequencies.
 var faultsOfChance = []struct {
 	what   string
 	weight int

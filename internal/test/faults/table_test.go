@@ -408,5 +408,5 @@ func (s *scene) fill() {
 	for err == nil {
 		_, err = f.Write(b)
 	}
-	_ = f.Close() // it is full: that is what it is for
+	_ = f.Close() // the disk is full, as intended
 }

@@ -82,7 +82,7 @@ func (k *killing) taskEnds(id string) {
 	until(k.t, "the end of task "+id, func() bool { return strings.HasPrefix(k.wants(id), "completed ") })
 }
 
-// results returns what a parent has of its tasks, in order: entries by kind, and the status of each end.
+// results lists a parent's entries about its tasks, in order: their kinds, with the status of each end.
 func (k *killing) results(parent string) string {
 	k.t.Helper()
 	var all []string
@@ -110,7 +110,7 @@ func (k *killing) results(parent string) string {
 	return strings.Join(all, ", ")
 }
 
-// oneResult is what the parent of a task has that has completed.
+// oneResult is the results of a parent whose only task has completed.
 const oneResult = "agent_spawn, child_finished completed, chat"
 
 // settledOnce checks a task that has ended: it had one run, its boxes are gone, and its parent got one result, however

@@ -23,7 +23,7 @@ const renewToken = "the-renew-token"
 // html is the header of a page.
 var html = map[string]string{"Content-Type": "text/html"}
 
-// page is what the login page of a network answers, with the status of a success.
+// page is the answer of a network's login page, with the status of a success.
 var page = fakethread.Fault{Status: 200, Header: html, Body: "<html><title>Log in to the network</title></html>"}
 
 // elsewhere is a redirect to a page that any GET is answered with.
@@ -119,7 +119,7 @@ func promptOnThread(n int64, f fakethread.Fault) func(*scene) {
 	}
 }
 
-// wireTable is what goes wrong between the runner and its thread's server.
+// wireTable has the faults between the runner and its thread's server.
 var wireTable = []fault{
 	{
 		name: "server: a redirect, three times", slow: 2 * time.Second, want: refusedAtStart, exit: refusedExit,

@@ -18,7 +18,7 @@ const Chats = 25
 // claude is the harness that has a command which begins another session.
 const claude = "claude-code"
 
-// Fault is what fails.
+// Fault is a failure of a process or of the server.
 type Fault string
 
 // The faults.
@@ -67,7 +67,7 @@ type Schedule struct {
 	Replies []Reply  // what the model does, request by request; then it answers at once
 }
 
-// Reply is what the model does in one request.
+// Reply is the model's reply to one request.
 type Reply struct {
 	Words  int           // of a text, 20 ms each
 	Tool   time.Duration // of a tool call; 0 for none

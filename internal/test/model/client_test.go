@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// answer is what a client of any of the APIs makes of an answer.
+// answer is an answer as a client of any of the APIs reads it.
 type answer struct {
 	text, thinking string
 	tools          []string // name and arguments

@@ -49,7 +49,7 @@ func (r Reply) stopReason() string {
 	}[r.finish()]
 }
 
-// signature is what a thinking block is signed with: a base64 text.
+// signature is the signature of a thinking block: a base64 text.
 const signature = "c2NyaXB0ZWQ="
 
 func sayMessages(s *stream, r Reply) bool {

@@ -85,7 +85,7 @@ func sayResponses(s *stream, r Reply) bool {
 	return true
 }
 
-// items are what a response puts out, one after the other.
+// items sends the output items of a response, one after the other.
 type items struct {
 	*stream
 	done []any

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Script is what the server answers, request by request: a request takes the first reply that is not used up and
+// Script has the server's replies, request by request: a request takes the first reply that is not used up and
 // whose When it has.
 type Script struct {
 	Replies []Reply `json:"replies"`

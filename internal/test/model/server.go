@@ -18,7 +18,7 @@ type Server struct {
 	served   []int // requests that each reply has answered
 }
 
-// Request is what an agent asked.
+// Request is a request of an agent.
 type Request struct {
 	Path string
 	Auth string // the Authorization header, else X-Api-Key

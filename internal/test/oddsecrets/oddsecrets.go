@@ -34,7 +34,7 @@ func Environ() []string {
 	}
 }
 
-// Pieces returns what no text may have of a secret: its value, its lines of 8 bytes and more, and what it assigns to
+// Pieces returns the forbidden parts of a secret: its value, its lines of 8 bytes and more, and what it assigns to
 // names that mark secrets.
 func Pieces(value string) []string {
 	all := []string{strings.TrimSpace(value)}
@@ -79,7 +79,7 @@ func quoted(s string, html bool) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// ascii is what Python's json.dumps prints.
+// ascii quotes a text as Python's json.dumps does.
 func ascii(s string) string {
 	var b strings.Builder
 	for _, c := range quoted(s, false) {
@@ -107,7 +107,7 @@ func All() string {
 	return b.String()
 }
 
-// Left returns what a text has of the secrets, each with its name and the way in which it is written.
+// Left returns the pieces of secrets in a text, each with its name and the way in which it is written.
 func Left(text string) (left []string) {
 	for _, secret := range Environ() {
 		name, value, _ := strings.Cut(secret, "=")

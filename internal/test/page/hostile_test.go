@@ -14,7 +14,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// foreign are what a page must not have, as selectors; %s is where the items are. Chromium reports what runs, and what
+// foreign selects elements that a page must not have; %s is where the items are. Chromium reports what runs, and what
 // is asked of another server, or what the policy has kept it from.
 var foreign = map[string]string{
 	"an element of a text": "%s :is(script, iframe, svg, math, style, link, base, meta, form, button, object, embed, " +

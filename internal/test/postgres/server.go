@@ -33,7 +33,7 @@ type Server struct {
 	err      error         // of the process, once ended is closed
 }
 
-// account is what the programs run as.
+// account is the user that the programs run as.
 type account int
 
 const (

@@ -126,7 +126,7 @@ func (t *tally) unfinished(pkg string) {
 	}
 }
 
-// reason is what a skipped test printed, without the marks of go test.
+// reason returns the output of a skipped test, without the marks of go test.
 func reason(lines []string) string {
 	var all []string
 	for _, line := range lines {

@@ -15,7 +15,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/model"
 )
 
-// Launched is what arbe launch prints.
+// Launched is the output of arbe launch.
 type Launched struct {
 	ThreadID, RunID, WorkDir, Resume string
 	Sandbox                          struct{ Provider, Ref string }
@@ -76,7 +76,7 @@ func (h *Host) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Try is what arbe prints.
+// Try returns the output of arbe.
 func (h *Host) Try(args ...string) (string, error) {
 	out, err := h.Command(args...).CombinedOutput()
 	return string(out), err

@@ -203,7 +203,7 @@ func (s *Scene) Begins(file, with string) {
 	}
 }
 
-// Hydrate is what arbe-pi-runner hydrate prints.
+// Hydrate returns the output of arbe-pi-runner hydrate.
 func (s *Scene) Hydrate(args ...string) string {
 	s.T.Helper()
 	out, err := s.Box(append([]string{"hydrate"}, args...)...)

@@ -1,4 +1,4 @@
-// Package scene is what the tests of internal/test/e2e share: a run of a real agent through both built binaries. arbe
+// Package scene sets up the tests of internal/test/e2e: a run of a real agent through both built binaries. arbe
 // serve has the threads, arbe-pi-runner runs the agent, and a scripted model stands in for the provider. The agents are
 // installed by "make agents"; without them the tests fail with that hint.
 //
@@ -193,7 +193,7 @@ func (s *Scene) Known(run string) (k runfolder.Known) {
 	return k
 }
 
-// Arbe is what the host's binary prints.
+// Arbe returns the output of the host's binary.
 func (s *Scene) Arbe(args ...string) string {
 	s.T.Helper()
 	out, err := exec.Command(filepath.Join(Bin, "arbe"), args...).Output()
@@ -207,7 +207,7 @@ func (s *Scene) Arbe(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Box is what the box's binary prints.
+// Box returns the output of the box's binary.
 func (s *Scene) Box(args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(Bin, "arbe-pi-runner"), args...)
 	cmd.Env = s.Env

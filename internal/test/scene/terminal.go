@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Seen is what a terminal shows.
+// Seen collects the output of a terminal.
 type Seen struct {
 	mu  sync.Mutex
 	all bytes.Buffer

@@ -27,7 +27,7 @@ import (
 var update = flag.Bool("update", false, "write the table of docs/PROTOCOL.md anew")
 
 // TestDoors holds the table of tokens in docs/PROTOCOL.md: it asks a real server, with a real Postgres, for each row
-// with each column's token. What passes there is what the table has, and each route of docs/openapi.yaml is in it.
+// with each column's token. The server's answers are those of the table, and each route of docs/openapi.yaml is in it.
 func TestDoors(t *testing.T) {
 	t.Parallel()
 	d := startDoors(t)
@@ -102,7 +102,7 @@ func (c cell) thread(of string, own bool) string {
 	return cmp.Or(of, "t1")
 }
 
-// run is what the cell's token is for: the run r1, or the command c1.
+// run returns the id that the cell's token is for: the run r1, or the command c1.
 func (c cell) run() string {
 	if c.who == "command" {
 		return "c1"
@@ -340,7 +340,7 @@ func (d *doorServer) sign(who, id string) string {
 	return signed
 }
 
-// try sends the request of a cell, and returns what the table has of the answer.
+// try sends the request of a cell, and returns the cell's text for the answer.
 func (d *doorServer) try(row door, c cell) string {
 	d.t.Helper()
 	if row.before != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// screen is what a program has written to a terminal.
+// screen has the output of a program on a terminal.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer

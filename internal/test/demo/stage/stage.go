@@ -1,4 +1,4 @@
-// Package stage is what the demos play on: a folder of their own, the real pi, a scripted model in place of a provider,
+// Package stage sets the demos up: a folder of their own, the real pi, a scripted model in place of a provider,
 // and commands as a user types them. The caller ends a stage with Close, which leaves nothing behind.
 package stage
 

@@ -23,7 +23,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
-// gitHubToken is what the forge wants of who pushes, or asks its API.
+// gitHubToken is the token that the forge requires for pushes and for requests of its API.
 const gitHubToken = "github-token-0001"
 
 // forge is a double of GitHub with the repository acme/widgets: a real git server, and its API for pull requests.

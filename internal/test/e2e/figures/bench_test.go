@@ -31,7 +31,7 @@ import (
 	"arbe.0sk.ar/runner/thread/redact"
 )
 
-// arbe is what the host's binary prints.
+// arbe runs the host's binary, and returns its stdout.
 func arbe(b testing.TB, args ...string) string {
 	b.Helper()
 	out, err := exec.Command(filepath.Join(scene.Bin, "arbe"), args...).Output()

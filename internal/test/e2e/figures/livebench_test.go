@@ -43,7 +43,7 @@ func BenchmarkLive(b *testing.B) {
 	}
 }
 
-// runCost is what a run costs.
+// runCost is the cost of a run.
 type runCost struct {
 	start         time.Duration // from the runner's start to the model's first request
 	runner, agent int64         // bytes

@@ -105,7 +105,7 @@ func (a *acks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"nextOffset":"%d","appended":%d,"duplicates":0}`, a.n, len(entries))
 }
 
-// cost is what one run under load takes.
+// cost is the cost of one run under load.
 type cost struct {
 	p50, p99 time.Duration // from a line's writing to its post
 	core     float64       // share of one

@@ -22,7 +22,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// traffic is what passed through a front of the thread server.
+// traffic counts the requests and bytes through a front of the thread server.
 type traffic struct {
 	url            string
 	requests       atomic.Int64

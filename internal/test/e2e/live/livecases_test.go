@@ -55,7 +55,7 @@ func turn(l *scene.Live, n int, outcome string, chats ...string) {
 	}
 }
 
-// liveTurns are what the agent does when a chat comes.
+// liveTurns are the cases in which chats come to a live run's agent.
 var liveTurns = []liveCase{
 	{"idle", nil, func(t *testing.T, l *scene.Live) {
 		l.Model.More(scene.Say("The report is written."), scene.Say("I have looked."), scene.Say("And again."))

@@ -382,7 +382,7 @@ func (x *cut) serve(c net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(s, c) // broken connections are what it is for
+		_, _ = io.Copy(s, c) // broken connections are its purpose
 		_ = s.Close()
 	}()
 	_, _ = io.Copy(c, s)

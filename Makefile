@@ -183,7 +183,7 @@ faults: build ## each fault at each moment, and the table of them in bin/FAULTS.
 	ARBE_NATS_FAULTS=1 ARBE_NATS_PARTITIONS=10 go test -count=1 -v -run 'Test(Cluster|Doubt|Partition|DeleteTwice)' \
 		-timeout 30m ./host/log/jetstream | grep -vE '^=== |level='
 	go test -count=1 -v -run 'TestDeliver' ./runner | grep -v '^=== '
-	go test -count=1 -v -run 'TestRenew' ./thread | grep -v '^=== '
+	go test -count=1 -v -run 'TestRenew' ./thread/client | grep -v '^=== '
 
 .PHONY: soak
 soak: build ## N (500) random runs against random faults; SEED plays one again

@@ -9,6 +9,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // BenchmarkRebuild parses and adds the entries of a recorded tool turn.
@@ -17,7 +18,7 @@ func BenchmarkRebuild(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &thread.Redactor{}}
+	e := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &redact.Redactor{}}
 	var entries []thread.Entry
 	for i, l := range bytes.Split(bytes.TrimSpace(content), []byte("\n")) {
 		entry, _ := e.Encode(session.Line{Start: session.Position{Index: i}, Data: l})

@@ -20,6 +20,8 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // BenchmarkDownload rebuilds a session of 100,000 lines from its thread, and takes turns with two downloads of the same
@@ -32,13 +34,13 @@ func BenchmarkDownload(b *testing.B) {
 		_, _ = w.Write(body) // the reader notices what is missing
 	}))
 	defer server.Close()
-	client := &thread.Client{
-		Base: server.URL, Thread: "t", Token: func() (string, error) { return "", nil }, HTTP: thread.NewHTTP(),
+	cl := &client.Client{
+		Base: server.URL, Thread: "t", Token: func() (string, error) { return "", nil }, HTTP: client.NewHTTP(),
 	}
 	dir := b.TempDir()
 	rebuild := func() error {
 		r := &hydrate.Rebuilder{Dialect: session.Pi, TempDir: dir}
-		_, err := client.Read(b.Context(), "0", false, func(e thread.Entry) error {
+		_, err := cl.Read(b.Context(), "0", false, func(e thread.Entry) error {
 			return r.Add(hydrate.Parse(e, session.Pi))
 		})
 		if err == nil {
@@ -48,7 +50,7 @@ func BenchmarkDownload(b *testing.B) {
 	}
 	byClient := func(f io.Writer) error {
 		out := bufio.NewWriterSize(f, 256<<10)
-		_, err := client.Read(b.Context(), "0", false, func(e thread.Entry) error {
+		_, err := cl.Read(b.Context(), "0", false, func(e thread.Entry) error {
 			_, err := out.Write(append(e.AppendJSON(out.AvailableBuffer()), '\n'))
 			return err
 		})
@@ -107,7 +109,7 @@ func processorTime(b *testing.B) time.Duration {
 func longThread(b *testing.B, lines int) (body []byte, size int) {
 	b.Helper()
 	words := strings.Repeat("abc efghi klm opqrst \"vwx\"\n", 30)
-	enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &thread.Redactor{}}
+	enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &redact.Redactor{}}
 	var out bytes.Buffer
 	add := func(i int, line string) {
 		size += len(line) + 1

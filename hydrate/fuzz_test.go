@@ -13,7 +13,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/recorded"
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 const header = `{"type":"session","version":3,"id":"s1","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/w"}`
@@ -41,7 +41,7 @@ func seedSessions(f *testing.F, add func(content []byte)) {
 func FuzzRebuild(f *testing.F) {
 	seedSessions(f, func(content []byte) { f.Add(content) })
 	f.Fuzz(func(t *testing.T, content []byte) {
-		e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s0"}, Redact: &thread.Redactor{}}
+		e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi, Session: "s0"}, Redact: &redact.Redactor{}}
 		r := &hydrate.Rebuilder{Dialect: session.Pi, TempDir: t.TempDir()}
 		defer r.Close()
 		var want [][]byte

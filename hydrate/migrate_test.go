@@ -10,6 +10,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // A file of version 1 that pi wrote anew in version 3 comes back in version 3: each line once, with the id that pi gave
@@ -31,7 +32,7 @@ func TestRebuildMigrated(t *testing.T) {
 		`{"type":"compaction","id":"c1","parentId":"m3","firstKeptEntryId":"m1",`+compaction+`}`,
 		message("a1", "c1", `{"role":"assistant","content":[],"stopReason":"stop"}`))
 
-	enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &thread.Redactor{}}
+	enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &redact.Redactor{}}
 	var entries []thread.Entry
 	for round, lines := range [][]string{before, after} {
 		if round > 0 {

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // ship mirrors a session file with this content to a thread.
@@ -27,7 +28,7 @@ func shipFrom(
 	t testing.TB, d session.Dialect, sid string, from session.Position, content []byte, server *fakethread.Server,
 ) {
 	t.Helper()
-	encoder := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: sid}, Redact: &thread.Redactor{}}
+	encoder := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: sid}, Redact: &redact.Redactor{}}
 	shipBy(t, encoder, from, content, server)
 }
 
@@ -35,7 +36,7 @@ func shipFrom(
 func shipBefore(t testing.TB, d session.Dialect, content []byte, server *fakethread.Server, chats []string) {
 	t.Helper()
 	shipBy(t, mirror.Encoder{
-		Namer: mirror.Namer{Dialect: d, Session: "s0"}, Redact: &thread.Redactor{}, Prompt: "r1.prompt", Before: chats,
+		Namer: mirror.Namer{Dialect: d, Session: "s0"}, Redact: &redact.Redactor{}, Prompt: "r1.prompt", Before: chats,
 	}, session.Position{}, content, server)
 }
 

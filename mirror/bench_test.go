@@ -7,7 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // BenchmarkEncode turns the lines of a recorded tool turn into entries.
@@ -17,13 +17,13 @@ func BenchmarkEncode(b *testing.B) {
 		b.Fatal(err)
 	}
 	lines := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
-	redact := thread.NewRedactor(
+	redactor := redact.New(
 		[]string{"A_KEY=0123456789abcdef", "B_TOKEN=fedcba9876543210", "C_SECRET=not-in-there"},
 		nil,
 	)
 	b.SetBytes(int64(len(content)))
 	for b.Loop() {
-		e := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: redact}
+		e := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: redactor}
 		for i, l := range lines {
 			e.Encode(session.Line{Start: session.Position{Index: i}, Data: l})
 		}

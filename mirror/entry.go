@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // kindOther is the kind of an entry for a JSON object without a type.
@@ -34,7 +35,7 @@ const (
 // Encoder encodes the lines of a session file into entries, one for each line, in the file's order.
 type Encoder struct {
 	Namer
-	Redact *thread.Redactor
+	Redact *redact.Redactor
 	Author string
 
 	// Prompt is the id of the chat that began the run: the run's first user line does not become a second chat. ""
@@ -262,7 +263,7 @@ func encode64(data []byte) (encoding string, line json.RawMessage) {
 
 // trimmed returns the entry with its long strings cut, for a server or proxy with a lower limit than the log's.
 func trimmed(e thread.Entry, prefix, reason string) thread.Entry {
-	short, _ := shorten(new(session.Rewriter), e.Payload, maxStub, &thread.Redactor{})
+	short, _ := shorten(new(session.Rewriter), e.Payload, maxStub, &redact.Redactor{})
 	var p thread.Line
 	if short == nil || json.Unmarshal(short, &p) != nil {
 		return stub(e, prefix, reason)

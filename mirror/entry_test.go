@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // encode gives the entries of some lines, without a server.
@@ -28,7 +29,7 @@ func encode(e *mirror.Encoder, lines ...string) []thread.Entry {
 func newEncoder() *mirror.Encoder {
 	return &mirror.Encoder{
 		Namer:  mirror.Namer{Dialect: session.Pi, Session: "s0"},
-		Redact: &thread.Redactor{},
+		Redact: &redact.Redactor{},
 		Author: "a1",
 	}
 }
@@ -114,7 +115,7 @@ func TestEncodeOddBytes(t *testing.T) {
 
 func TestRedaction(t *testing.T) {
 	e := newEncoder()
-	e.Redact = thread.NewRedactor(
+	e.Redact = redact.New(
 		[]string{"A_KEY=secret-value-1", "SOME_TOKEN=s1-with \"quotes\"\n", "ID_SECRET=entry-id-1"},
 		nil,
 	)
@@ -148,7 +149,7 @@ func TestLargeLine(t *testing.T) {
 	big := strings.Repeat("é\n", 5<<20)
 	quoted, _ := json.Marshal(big)
 	e := newEncoder()
-	e.Redact = thread.NewRedactor([]string{"A_KEY=secret-value-1"}, nil)
+	e.Redact = redact.New([]string{"A_KEY=secret-value-1"}, nil)
 	line := message(
 		"a1",
 		"u1",

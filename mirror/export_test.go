@@ -2,10 +2,10 @@ package mirror
 
 import (
 	"arbe.0sk.ar/runner/session"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // Shorten is shorten, for its property test.
-func Shorten(line []byte, limit int, redact *thread.Redactor) ([]byte, bool) {
-	return shorten(new(session.Rewriter), line, limit, redact)
+func Shorten(line []byte, limit int, redactor *redact.Redactor) ([]byte, bool) {
+	return shorten(new(session.Rewriter), line, limit, redactor)
 }

@@ -21,6 +21,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // seedSessions gives a fuzz target whole session files: recorded ones, which must be there, and odd ones.
@@ -118,7 +119,7 @@ func FuzzResume(f *testing.F) {
 			m := &mirror.Mirror{
 				Encoder: mirror.Encoder{
 					Namer:   mirror.Namer{Dialect: session.Pi, Session: "s0"},
-					Redact:  &thread.Redactor{},
+					Redact:  &redact.Redactor{},
 					Prompt:  "r1.prompt",
 					RunFrom: 1,
 				},
@@ -182,8 +183,8 @@ func FuzzShorten(f *testing.F) {
 			return
 		}
 		most := int(limit%4096) + 128
-		redact := thread.NewRedactor([]string{"ONE_KEY=" + one, "TWO_KEY=" + two}, nil)
-		short, wasCut := mirror.Shorten(line, most, redact)
+		redactor := redact.New([]string{"ONE_KEY=" + one, "TWO_KEY=" + two}, nil)
+		short, wasCut := mirror.Shorten(line, most, redactor)
 		if short == nil {
 			return // nothing but structure
 		}
@@ -199,7 +200,7 @@ func FuzzShorten(f *testing.F) {
 			if after[i] == want {
 				continue // structural, or clean and short
 			}
-			clean := redact.Text(want)
+			clean := redactor.Text(want)
 			if m := cut.FindStringSubmatch(after[i]); wasCut && m != nil && strings.HasPrefix(clean, m[1]) {
 				sum := sha256.Sum256([]byte(clean))
 				if m[2] != strconv.Itoa(len(clean)) || m[3] != hex.EncodeToString(sum[:]) {

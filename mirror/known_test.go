@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // namesOf are the ids of a file's lines.
@@ -65,7 +66,7 @@ func TestIDsOfRebuiltLines(t *testing.T) {
 				"a line lost": lost,
 			} {
 				known := &mirror.Known{}
-				enc := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: "s1"}, Redact: &thread.Redactor{}}
+				enc := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: "s1"}, Redact: &redact.Redactor{}}
 				var rebuilt [][]byte
 				var wanted []string
 				for i, line := range lines {

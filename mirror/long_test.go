@@ -9,7 +9,7 @@ import (
 
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // A line that is cut as it is read keeps what it is, its ids and its short strings; each cut is marked; and no half
@@ -37,7 +37,7 @@ func TestLargeLineIsCut(t *testing.T) {
 			defer r.Close()
 			enc := mirror.Encoder{
 				Namer:  mirror.Namer{Dialect: session.Pi, Session: "s1"},
-				Redact: thread.NewRedactor([]string{"A_KEY=" + secret}, nil),
+				Redact: redact.New([]string{"A_KEY=" + secret}, nil),
 			}
 			for n := range 2 { // the second one is torn
 				l, err := r.Rest()

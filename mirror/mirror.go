@@ -62,7 +62,7 @@ type Mirror struct {
 	Notes string
 	// Until is the index of the first line that is not read; 0 for the file's end.
 	Until int
-	// Append makes entries durable on the thread, all or none; see thread.Client.Append.
+	// Append makes entries durable on the thread, all or none; see client.Client.Append.
 	Append func(context.Context, []thread.Entry) error
 	// Tally, where there is one, gets each line of the run (from RunFrom on) once, in the file's order, before the line
 	// is posted: its id and its decoded form, which is valid until Tally returns. The Mirror is locked meanwhile.

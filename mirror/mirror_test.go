@@ -19,6 +19,8 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // testLog writes the log into the test's.
@@ -36,7 +38,7 @@ func newMirror(t testing.TB, path, sid string, server *fakethread.Server) *mirro
 func newMirrorOf(t testing.TB, d session.Dialect, path, sid string, server *fakethread.Server) *mirror.Mirror {
 	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: d, Session: sid}, Redact: &thread.Redactor{},
+			Namer: mirror.Namer{Dialect: d, Session: sid}, Redact: &redact.Redactor{},
 		},
 		Path: path, Append: appendTo(server), Log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
 	}
@@ -192,7 +194,7 @@ func TestResume(t *testing.T) {
 	first := newMirror(t, path, "", server)
 	var saved session.Position
 	first.Saved = func(p session.Position) error { saved = p; return nil }
-	if err := first.Sync(t.Context()); !thread.Refused(err) {
+	if err := first.Sync(t.Context()); !client.Refused(err) {
 		t.Fatalf("got %v, want a refusal", err)
 	}
 	if n := len(server.Entries()); n == 0 || saved.Index != n || first.Posted() != int64(n) {

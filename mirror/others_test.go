@@ -9,6 +9,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // encoded returns the entry of one line of another harness than pi, and its payload.
@@ -34,7 +35,7 @@ func TestMadeMessageHasNoSecret(t *testing.T) {
 	) + `}}`
 	e := &mirror.Encoder{
 		Namer:  mirror.Namer{Dialect: session.Codex, Session: "s1"},
-		Redact: thread.NewRedactor([]string{"A_SECRET=" + secret}, nil),
+		Redact: redact.New([]string{"A_SECRET=" + secret}, nil),
 	}
 	entry, p := encoded(t, e, line)
 	if all := string(entry.Payload); strings.Contains(all, "0123456789") ||
@@ -50,7 +51,7 @@ func TestMadeMessageHasNoSecret(t *testing.T) {
 func TestLargeLineBesideItsMessage(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 5<<20/16)
 	line := `{"type":"assistant","uuid":"u1","message":{"content":[{"type":"text","text":"` + text + `"}],"stop_reason":"end_turn"}}`
-	e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Claude, Session: "s1"}, Redact: &thread.Redactor{}}
+	e := &mirror.Encoder{Namer: mirror.Namer{Dialect: session.Claude, Session: "s1"}, Redact: &redact.Redactor{}}
 	entry, p := encoded(t, e, line)
 	if got := hydrate.Parse(entry, session.Claude).Line; string(got) != line || p.Truncated {
 		t.Errorf("the line is not whole: %d bytes, truncated %v", len(got), p.Truncated)
@@ -68,7 +69,7 @@ func TestSubagentLines(t *testing.T) {
 	for _, tt := range []struct{ name, session, subagent string }{{"in a file of its own", "agent-a1", "s1"}, {"in the session", "s1", ""}} {
 		e := &mirror.Encoder{
 			Namer:    mirror.Namer{Dialect: session.Claude, Session: tt.session},
-			Redact:   &thread.Redactor{},
+			Redact:   &redact.Redactor{},
 			Subagent: tt.subagent,
 		}
 		for line, typ := range map[string]string{task: "claude.session", assistant: "claude.assistant"} {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // ship posts the pending entries until each is on the thread or refused for good. An entry that it replaced stays
@@ -17,7 +18,7 @@ func (m *Mirror) ship(ctx context.Context) error {
 			m.pending = nil
 			return nil
 		}
-		var se *thread.StatusError
+		var se *client.StatusError
 		if !errors.As(err, &se) {
 			return err
 		}

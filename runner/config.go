@@ -10,6 +10,8 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // Defaults of a Config.
@@ -57,8 +59,8 @@ type Config struct {
 
 	KillLeftovers bool // end the processes that the agent leaves behind also after a normal end
 
-	Client *thread.Client
-	Redact *thread.Redactor
+	Client *client.Client
+	Redact *redact.Redactor
 	Log    *slog.Logger
 
 	// ByHand: a person watches. The agent's output is copied to Stdout and Stderr, and the delivery of the terminal is
@@ -119,6 +121,6 @@ func (c *Config) defaults() {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Redact == nil {
-		c.Redact = &thread.Redactor{}
+		c.Redact = &redact.Redactor{}
 	}
 }

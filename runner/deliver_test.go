@@ -19,6 +19,8 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // partition is a network that lets nothing through for a while, and then a server that takes everything.
@@ -61,20 +63,20 @@ func TestDeliverAfterPartition(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				net := &partition{until: time.Now().Add(away)}
-				client := &thread.Client{
+				cl := &client.Client{
 					Base:   "http://away",
 					Thread: "t1",
-					Token:  thread.StaticToken("x"),
+					Token:  client.StaticToken("x"),
 					HTTP:   &http.Client{Transport: net},
 				}
-				r := &run{Config: Config{Client: client, Log: slog.New(slog.DiscardHandler)}, folder: folder}
+				r := &run{Config: Config{Client: cl, Log: slog.New(slog.DiscardHandler)}, folder: folder}
 				m := &mirror.Mirror{
 					Encoder: mirror.Encoder{
 						Namer:  mirror.Namer{Dialect: session.Pi, Session: "s1"},
-						Redact: &thread.Redactor{},
+						Redact: &redact.Redactor{},
 					}, Path: path, Log: r.Log,
 					Append: func(ctx context.Context, entries []thread.Entry) error {
-						_, err := client.Append(ctx, entries)
+						_, err := cl.Append(ctx, entries)
 						return err
 					},
 				}

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/runner/stdio"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // decide reads the session to its end, decides the verdict and writes terminal.json.
@@ -249,7 +250,7 @@ func (r *run) deliver(abandon context.Context, terminal []thread.Entry) error {
 		if ctx.Err() != nil {
 			return undelivered(ctx, err, logged)
 		}
-		if thread.Gone(err) || r.passing && thread.Refused(err) {
+		if client.Gone(err) || r.passing && client.Refused(err) {
 			return fmt.Errorf("%w: %w", ErrUndelivered, err)
 		}
 		if err.Error() != logged {
@@ -279,7 +280,7 @@ func undelivered(ctx context.Context, err error, before string) error {
 // terminal that the server calls bad or too large is cut to its bare facts and posted again.
 func (r *run) finish(ctx context.Context, terminal []thread.Entry) error {
 	err := r.Client.Finish(ctx, terminal)
-	var se *thread.StatusError
+	var se *client.StatusError
 	if !errors.As(err, &se) {
 		return err
 	}

@@ -14,12 +14,14 @@ import (
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 func TestTerminal(t *testing.T) {
 	server := fakethread.New(t, nil)
 	cfg := setup(t, server, "prompt", "call bash", "warn my secret-value-1 is out", "warn boom", "exit 7")
-	cfg.Redact = thread.NewRedactor([]string{"A_KEY=secret-value-1"}, nil)
+	cfg.Redact = redact.New([]string{"A_KEY=secret-value-1"}, nil)
 	cfg.Author = "me"
 	if _, err := run(t, cfg); err != nil {
 		t.Fatal(err)
@@ -95,7 +97,7 @@ func TestThreadDeleted(t *testing.T) {
 	})
 	cfg := setup(t, server, "prompt", "touch "+there, "say done")
 	res, err := runner.Run(t.Context(), t.Context(), cfg)
-	if !errors.Is(err, runner.ErrUndelivered) || !thread.Gone(err) {
+	if !errors.Is(err, runner.ErrUndelivered) || !client.Gone(err) {
 		t.Fatalf("got %v", err)
 	}
 	if res.Verdict.Outcome != outcome.Completed {

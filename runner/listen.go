@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // listen follows the thread of a live run: chats, and requests to cancel or to end. While the thread can't be read, the
@@ -96,7 +97,7 @@ func (c *conversation) readFirst(ctx context.Context, began *bool) error {
 	return nil
 }
 
-// readThread reads the thread from its start. Its error is thread.ErrStop where a request to cancel the run is there.
+// readThread reads the thread from its start. Its error is client.ErrStop where a request to cancel the run is there.
 func (c *conversation) readThread(ctx context.Context) (threadRead, error) {
 	s := threadRead{Pending: &thread.Pending{Run: c.run.RunID}}
 	stop := false
@@ -111,7 +112,7 @@ func (c *conversation) readThread(ctx context.Context) (threadRead, error) {
 		return nil
 	})
 	if err == nil && stop {
-		err = thread.ErrStop
+		err = client.ErrStop
 	}
 	s.Offset = cmp.Or(page.Next, "0")
 	return s, err
@@ -139,13 +140,13 @@ func (c *conversation) forgetThread() {
 	c.shared.forget()
 }
 
-// take takes an entry of the thread. It may get one again. Its error is thread.ErrStop where nothing more is to be
+// take takes an entry of the thread. It may get one again. Its error is client.ErrStop where nothing more is to be
 // read.
 func (c *conversation) take(e thread.Entry, began *bool) error {
 	*began = *began || e.ID == startedID(c.run.RunID)
 	if p, is := c.run.asksToEnd(e, *began); is {
 		c.run.obeyed(e, p)
-		return thread.ErrStop
+		return client.ErrStop
 	}
 	if c.asksToFinish(e) && c.shared.finish(endWhy(e.AuthorID)) {
 		c.run.Log.Info("end requested", "by", e.AuthorID)
@@ -177,7 +178,7 @@ func (c *conversation) readTail(ctx context.Context) {
 	_, err := c.run.Client.Only(thread.TypeChat, signals).Read(ctx, from, false, func(e thread.Entry) error {
 		return c.take(e, &began)
 	})
-	if err != nil && !errors.Is(err, thread.ErrStop) {
+	if err != nil && !errors.Is(err, client.ErrStop) {
 		c.run.Log.Warn("read the thread before the end; chats that came late wait for the next run", "error", err)
 	}
 }

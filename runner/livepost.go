@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/runner/live"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // postRecord is the record of an entry to post once the lines before line are on the thread.
@@ -80,7 +81,7 @@ func (c *conversation) post(ctx context.Context, posted int) error {
 			return err
 		}
 		_, err := c.run.post(ctx, []thread.Entry{e})
-		var se *thread.StatusError
+		var se *client.StatusError
 		if errors.As(err, &se) {
 			switch se.Status {
 			case http.StatusConflict: // it is there, from a worker before

@@ -21,6 +21,7 @@ import (
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Both die: Recover finishes the run. It knows the line of the prompt, which the journal does not hold.
@@ -99,7 +100,7 @@ func liveConfig(j workerJob) runner.Config {
 	return runner.Fast(runner.Config{
 		Spec: pi, Version: "test", ThreadID: "t1", RunID: "r1", Binary: j.Binary, Prompt: "do it", Cwd: j.Dir,
 		State: j.State, Environ: j.Environ, Live: true,
-		Client: &thread.Client{Base: j.Server, Thread: "t1", Token: thread.StaticToken(j.Token)},
+		Client: &client.Client{Base: j.Server, Thread: "t1", Token: client.StaticToken(j.Token)},
 	})
 }
 

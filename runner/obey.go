@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // obey follows the thread, and ends the agent when an entry asks for it. While the thread can't be read, the run
@@ -28,7 +29,7 @@ func (r *run) obey(ctx context.Context) error {
 		}
 		if p, is := r.asksToEnd(e, began); is {
 			r.obeyed(e, p)
-			return thread.ErrStop
+			return client.ErrStop
 		}
 		return nil
 	}
@@ -54,9 +55,9 @@ func (r *run) keepFollowing(ctx context.Context, what string, follow func() erro
 	for wait := r.intervals.retryRead; ; wait = min(2*wait, maxRetryRead) {
 		err := follow()
 		switch {
-		case err == nil, errors.Is(err, thread.ErrStop):
+		case err == nil, errors.Is(err, client.ErrStop):
 			return
-		case errors.Is(err, thread.ErrRewound):
+		case errors.Is(err, client.ErrRewound):
 			r.Log.Warn("thread was restored to an earlier state; reading it from its start")
 			rewind()
 		case !logged:
@@ -100,7 +101,7 @@ func (r *run) obeyBegun(ctx context.Context) (offset string, asked bool, err err
 		}
 		switch e.ID {
 		case runningID(r.RunID):
-			return thread.ErrStop
+			return client.ErrStop
 		case startedID(r.RunID):
 			began = false
 		}

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // newID returns a new unique id that sorts by time.
@@ -93,7 +94,7 @@ func (r *run) openThread(ctx context.Context) error {
 		switch {
 		case err == nil || errors.Is(err, ErrTaken) || errors.Is(err, ErrRefused):
 			return err
-		case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
+		case client.Refused(err) || client.Redirected(err) || client.Gone(err):
 			return fmt.Errorf("%w: %w", ErrRefused, err)
 		case ctx.Err() != nil:
 			return nil // stopped: the run ends as cancelled
@@ -120,7 +121,7 @@ func (r *run) ensureOpen(ctx context.Context) error {
 			close(r.opened)
 			return nil
 		}
-		var se *thread.StatusError
+		var se *client.StatusError
 		if !errors.As(err, &se) {
 			return err
 		}

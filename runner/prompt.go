@@ -10,6 +10,7 @@ import (
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // retryPrompt is the wait before a thread that was not found is read for the prompt again.
@@ -30,13 +31,13 @@ func (r *run) readPrompt(ctx context.Context) (notStarted *NotStartedError) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
+		case client.Refused(err) || client.Redirected(err) || client.Gone(err):
 			return &NotStartedError{StatusConfig, fmt.Errorf("read the prompt from the thread: %w", err)}
 		// perhaps a proxy's answer, while the server starts
-		case thread.NotFound(err) && runfolder.Clock()-began < r.Timeout:
+		case client.NotFound(err) && runfolder.Clock()-began < r.Timeout:
 			pause.For(ctx, min(r.intervals.retryPrompt, r.Timeout/4))
 			continue
-		case err != nil && !thread.NotFound(err):
+		case err != nil && !client.NotFound(err):
 			return &NotStartedError{StatusNotStarted, fmt.Errorf("read the prompt from the thread: %w", err)}
 		case strings.TrimSpace(r.Prompt) == "":
 			err := fmt.Errorf("no prompt: none was given, and the thread has no chat %s", promptID(r.RunID))

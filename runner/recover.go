@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Recover finishes the runs of cfg's thread that a dead runner left on this machine, the oldest first: it ends an
@@ -110,11 +110,11 @@ var errNeverBegan = errors.New("the run never began")
 
 // removeRefused removes the folder of a run that the server refused, and returns errNeverBegan. The folder stays where
 // the thread has the run: it was posted, the answer was lost, and the next one was a refusal.
-func removeRefused(ctx context.Context, client *thread.Client, k runfolder.Known) error {
-	switch _, begun, err := client.Entry(ctx, startedID(k.Run)); {
+func removeRefused(ctx context.Context, cl *client.Client, k runfolder.Known) error {
+	switch _, begun, err := cl.Entry(ctx, startedID(k.Run)); {
 	case begun:
 		return nil
-	case err != nil && !thread.NoThread(err):
+	case err != nil && !client.NoThread(err):
 		return fmt.Errorf("ask the thread whether the run began: %w", err)
 	}
 	if err := os.RemoveAll(k.Path); err != nil {

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // resume gets the session of the thread's last run: wayToResume decides how. The zero sessionFile is for a thread that
@@ -68,7 +69,7 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 		}
 		return rebuilder.Add(parsed)
 	})
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		return nil, nil, errors.Join(err, rebuilder.Close())
 	}
 	for _, e := range r.beginning() { // the runs before this one are over, and their prompts wait
@@ -93,7 +94,7 @@ type ownFile struct {
 func (r *run) resumeFacts(lines *threadLines, rebuilder *hydrate.Rebuilder, readErr error) (ownFile, resumeState) {
 	state := resumeState{Rebuild: r.Hydrate, Thread: threadFilled, Cwd: r.Cwd}
 	switch {
-	case readErr != nil && thread.Refused(readErr):
+	case readErr != nil && client.Refused(readErr):
 		state.Thread = threadRefused
 	case readErr != nil:
 		state.Thread = threadUnread

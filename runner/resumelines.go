@@ -9,6 +9,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // threadLines are the ids of the lines on a thread, by session. The zero value is that of an empty thread.
@@ -151,7 +152,7 @@ func (r *run) linesOnThread(ctx context.Context) (*threadLines, error) {
 		lines.add(hydrate.Parse(e, r.Spec.Dialect), r.Spec.Dialect)
 		return nil
 	})
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		return nil, err
 	}
 	return lines, nil

@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // TestWayToResume holds wayToResume to the table in docs/SESSIONS.md: a row for each state of the box's own file, a
@@ -189,7 +190,7 @@ func TestCompare(t *testing.T) {
 				}
 			}
 			for _, file := range tt.thread {
-				enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &thread.Redactor{}}
+				enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &redact.Redactor{}}
 				for i, l := range strings.Split(strings.TrimSpace(file), "\n") {
 					e, _ := enc.Encode(session.Line{Start: session.Position{Index: i}, Data: []byte(l)})
 					add(e)

@@ -38,6 +38,7 @@ import (
 	"arbe.0sk.ar/runner/runner/stdio"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Bounds and intervals. Daytona gives the processes of a box that it stops ten seconds between TERM and KILL. An
@@ -413,7 +414,7 @@ func (r *run) readOn(last bool) error {
 }
 
 // post posts entries and stores when the server acknowledged them.
-func (r *run) post(ctx context.Context, entries []thread.Entry) (thread.Ack, error) {
+func (r *run) post(ctx context.Context, entries []thread.Entry) (client.Ack, error) {
 	ack, err := r.Client.Append(ctx, entries)
 	if err == nil {
 		r.acked.Store(int64(runfolder.Clock()))

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // While the renewal of the token hangs, lines and the terminal go out as long as the token is good; and with a fresh
@@ -102,7 +103,7 @@ func TestRotatedTokenIsRedacted(t *testing.T) {
 	write(token, "the-first-token\n")
 	cfg := setup(t, server, "prompt", "call bash", "result the-first-token", "touch "+there, "wait "+on,
 		"call bash", "result the-second-token", "warn the-second-token", "exit 3")
-	cfg.Redact = &thread.Redactor{}
+	cfg.Redact = &redact.Redactor{}
 	cfg.Redact.AddFile("ARBE_STREAM_TOKEN", token)
 	done := make(chan error, 1)
 	go func() { _, err := run(t, cfg); done <- err }()

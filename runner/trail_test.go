@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // The lines of one session are read and posted before those of the next, also while posts fail. A session that can't be
@@ -55,7 +56,7 @@ func TestTrail(t *testing.T) {
 			open := func(k int, id string, before *mirror.Mirror, _ bool) *mirror.Mirror {
 				m := &mirror.Mirror{
 					Encoder: mirror.Encoder{
-						Namer: mirror.Namer{Dialect: session.Claude, Session: id}, Redact: &thread.Redactor{},
+						Namer: mirror.Namer{Dialect: session.Claude, Session: id}, Redact: &redact.Redactor{},
 					},
 					Find:  func() (path, id string) { return trail.at(k) },
 					Log:   slog.New(slog.DiscardHandler),

@@ -1,9 +1,10 @@
-// Package thread has what a run and its thread exchange: the entry, the types of its payload, the fold of a thread's
-// entries into runs (Fold), and the client of a thread server with its retry policy.
+// Package thread has what a run and its thread exchange: the entry, the types of its payload, and the fold of a
+// thread's entries into runs (Fold), chats that wait (Pending) and tasks (Tasks). It knows no network: package client
+// posts and reads.
 //
 // The writer chooses an entry's id, so a post may be repeated, and is repeated whenever its answer was lost. Before an
-// entry leaves the process or is written to disk, its writer redacts secrets (Redactor) and cuts a payload that is too
-// large. The package renews tokens and signs none.
+// entry leaves the process or is written to disk, its writer redacts secrets (package redact) and cuts a payload that
+// is too large.
 package thread
 
 import (
@@ -27,11 +28,6 @@ const (
 	MaxAuthor  = 256      // bytes of an authorId
 	maxTS      = len("2006-01-02T15:04:05.123456789Z")
 )
-
-// maxLine is how long a line may be that is read from a server, in bytes. A log can hold entries from before MaxEntry
-// bounded all of an entry: as large as a post was, or twice that where its characters are longer in the form that the
-// log keeps.
-const maxLine = 2*MaxBody + 64<<10
 
 // TimeFormat is the form of ts and at: RFC 3339 in UTC with milliseconds.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
@@ -184,12 +180,9 @@ func parseExact(raw []byte) (e Entry, err error) {
 	return e, err
 }
 
-// ParseStored reads an entry as a log keeps it, which has been checked by the rules of its time: those of today may
-// be stricter. The payload is a copy.
-func ParseStored(raw []byte) (Entry, error) { return parseRead(raw) }
-
-// parseRead reads an entry as a server gives it, which has checked it once. The payload is a copy.
-func parseRead(line []byte) (e Entry, err error) {
+// ParseStored reads an entry as a log keeps it and a server gives it, which has been checked by the rules of its time:
+// those of today may be stricter. The payload is a copy.
+func ParseStored(line []byte) (e Entry, err error) {
 	whole := jsonscan.MembersWhole(line, func(key, v []byte) {
 		switch string(key) {
 		case "id":
@@ -321,6 +314,14 @@ type SizeError struct{ Size int }
 
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("the entry has %d bytes, more than %d", e.Size, MaxEntry)
+}
+
+// BadEntry is an entry that the server refuses, and why.
+type BadEntry struct {
+	Index  int    `json:"index"` // in the array that was posted
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+	Status int    `json:"-"` // 400, 409 or 413
 }
 
 // StreamName returns the name of a thread's stream on a server, which is the subject of its tokens.

@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // posted is an entry "id payload".
@@ -260,7 +261,7 @@ func TestPendingOfRecordedSessions(t *testing.T) {
 func mirrored(d session.Dialect, content []byte, before []string) (entries []thread.Entry) {
 	enc := mirror.Encoder{
 		Namer:  mirror.Namer{Dialect: d, Session: "s"},
-		Redact: &thread.Redactor{}, Prompt: "r1.prompt", Before: before,
+		Redact: &redact.Redactor{}, Prompt: "r1.prompt", Before: before,
 	}
 	at := session.Position{}
 	for line := range strings.Lines(string(content)) {

@@ -176,13 +176,3 @@ func variant(key []byte) string {
 	}
 	return folded[string(lower[:len(key)])]
 }
-
-// typeOf returns the type of a payload; "" where it has none.
-func typeOf(payload []byte) (typ string) {
-	jsonscan.Members(payload, func(key, v []byte) {
-		if string(key) == "type" && typ == "" {
-			typ = jsonscan.String(v)
-		}
-	})
-	return typ
-}

@@ -22,6 +22,8 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // settings are the settings from the environment.
@@ -37,7 +39,7 @@ type settings struct {
 	next      int // index of the first line to mirror; 0 if not set
 	guard     time.Duration
 	heartbeat time.Duration
-	redact    *thread.Redactor
+	redact    *redact.Redactor
 	http      *http.Client // this process's
 }
 
@@ -49,7 +51,7 @@ const envHelp = `Environment:
 // readSettings reads the environment. Its error lists all problems. late is for a run that has begun: a missing token
 // file is no problem then, since it may come back.
 func readSettings(getenv func(string) string, environ []string, late bool) (settings, error) {
-	s := settings{http: thread.NewHTTP()}
+	s := settings{http: client.NewHTTP()}
 	var problems []string
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 
@@ -83,7 +85,7 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	token, file := getenv("ARBE_STREAM_TOKEN"), getenv("ARBE_STREAM_TOKEN_FILE")
 	switch {
 	case file != "":
-		s.token = thread.FileToken(file)
+		s.token = client.FileToken(file)
 		secret, err := s.token()
 		if err != nil && !late {
 			problem("ARBE_STREAM_TOKEN_FILE: %v", err)
@@ -94,7 +96,7 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	case strings.ContainsAny(token, " \t\r\n"):
 		problem("ARBE_STREAM_TOKEN has white space in it")
 	default:
-		s.token = thread.StaticToken(token)
+		s.token = client.StaticToken(token)
 	}
 	s.author = getenv("ARBE_AUTHOR_ID")
 	if s.runID = getenv("ARBE_RUN_ID"); s.runID != "" && !thread.ValidRun(s.runID) {
@@ -131,7 +133,7 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 		problem("%v", err)
 	}
 	names := strings.FieldsFunc(getenv("ARBE_REDACT"), func(r rune) bool { return r == ',' || r == ' ' })
-	s.redact = thread.NewRedactor(environ, names)
+	s.redact = redact.New(environ, names)
 	if file != "" {
 		s.redact.AddFile("ARBE_STREAM_TOKEN", file) // the tokens to come
 	}
@@ -159,8 +161,8 @@ func stateDir(getenv func(string) string) (string, error) {
 	return filepath.Join(home, ".arbe"), nil
 }
 
-func (s settings) client(log *slog.Logger) *thread.Client {
-	return &thread.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log, HTTP: s.http}
+func (s settings) client(log *slog.Logger) *client.Client {
+	return &client.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log, HTTP: s.http}
 }
 
 // signalled is the cause of a context that ended by a signal.

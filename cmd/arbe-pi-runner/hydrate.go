@@ -21,6 +21,7 @@ import (
 	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) hydrateCommand() *cli.Command {
@@ -92,8 +93,8 @@ func (p *program) hydrateAction(c *cli.Context) error {
 	ctx, _, stop := untilSignal(c.Context, slog.New(slog.DiscardHandler))
 	defer stop()
 	defer r.Close() // its files are temporary
-	client := s.client(p.log(c, p.stderr, p.atTerminal()))
-	if err := readInto(ctx, client, r, s.thread, c.String("until")); err != nil {
+	cl := s.client(p.log(c, p.stderr, p.atTerminal()))
+	if err := readInto(ctx, cl, r, s.thread, c.String("until")); err != nil {
 		return err
 	}
 	report, err := p.rebuild(r, out)
@@ -139,8 +140,8 @@ func free(path string, replace bool) error {
 var errUntil = errors.New("the last wanted entry")
 
 // readInto adds the thread's entries to the Rebuilder, up to the one with the id until; "" for all.
-func readInto(ctx context.Context, client *thread.Client, r *hydrate.Rebuilder, threadID, until string) error {
-	_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
+func readInto(ctx context.Context, cl *client.Client, r *hydrate.Rebuilder, threadID, until string) error {
+	_, err := cl.Read(ctx, "0", false, func(e thread.Entry) error {
 		if err := r.Add(hydrate.Parse(e, r.Dialect)); err != nil {
 			return err
 		}
@@ -152,9 +153,9 @@ func readInto(ctx context.Context, client *thread.Client, r *hydrate.Rebuilder, 
 	switch {
 	case errors.Is(err, errUntil):
 		return nil
-	case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
+	case client.Refused(err) || client.Redirected(err) || client.Gone(err):
 		return &cmdline.Exit{Status: runner.StatusConfig, Cause: fmt.Errorf("read the thread: %w", err)}
-	case thread.NotFound(err):
+	case client.NotFound(err):
 		return &cmdline.Exit{Status: runner.StatusNoSession, Cause: fmt.Errorf("thread %s was never written", threadID)}
 	case err != nil:
 		return &cmdline.Exit{Status: exitUndelivered, Cause: fmt.Errorf("read the thread: %w", err)}

@@ -22,6 +22,7 @@ import (
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // mirrorFor bounds the tries of arbe-pi-runner mirror to reach the thread, from its last progress on.
@@ -74,7 +75,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 		info.ID = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	}
 	log := p.log(c, p.stderr, p.atTerminal())
-	client := s.client(log)
+	cl := s.client(log)
 	known := &mirror.Known{}
 	var tries limit
 	m := &mirror.Mirror{
@@ -83,10 +84,10 @@ func (p *program) mirrorAction(c *cli.Context) error {
 			Author: s.author,
 		},
 		Path: path, Named: true, Log: log,
-		Gate:  learn(client, spec.Dialect, known, tries.extend, log),
+		Gate:  learn(cl, spec.Dialect, known, tries.extend, log),
 		Saved: func(session.Position) error { tries.extend(); return nil },
 		Append: func(ctx context.Context, entries []thread.Entry) error {
-			_, err := client.Append(ctx, entries)
+			_, err := cl.Append(ctx, entries)
 			return err
 		},
 	}
@@ -122,7 +123,7 @@ func (p *program) mirrorAction(c *cli.Context) error {
 
 // learn returns a gate for a Mirror that reads the thread once, for the ids of the file's lines there. It calls
 // progress for each entry.
-func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
+func learn(cl *client.Client, d session.Dialect, known *mirror.Known,
 	progress func(), log *slog.Logger,
 ) func(context.Context) error {
 	done := false
@@ -131,16 +132,16 @@ func learn(client *thread.Client, d session.Dialect, known *mirror.Known,
 			return nil
 		}
 		*known = mirror.Known{} // of a read that broke off
-		_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
+		_, err := cl.Read(ctx, "0", false, func(e thread.Entry) error {
 			progress()
 			parsed := hydrate.Parse(e, d)
 			known.Add(e.ID, parsed.Fields.Session, parsed.Line, d)
 			return nil
 		})
-		var answer *thread.StatusError
+		var answer *client.StatusError
 		if errors.As(err, &answer) && answer.Status < http.StatusInternalServerError &&
 			answer.Status != http.StatusTooManyRequests {
-			if !thread.NotFound(err) {
+			if !client.NotFound(err) {
 				log.Warn("read thread: lines that were rebuilt from it may be posted again",
 					"error", err)
 			}
@@ -178,7 +179,7 @@ func persist(ctx context.Context, pass func(context.Context) error, l *limit) er
 		switch {
 		case err == nil:
 			return nil
-		case thread.Refused(err) || thread.Redirected(err) || thread.Gone(err):
+		case client.Refused(err) || client.Redirected(err) || client.Gone(err):
 			return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 		case errors.Is(err, session.ErrNotFile):
 			return &cmdline.Exit{Status: runner.StatusNoSession, Cause: err}

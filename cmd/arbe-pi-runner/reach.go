@@ -7,7 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/runner"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) reachCommand() *cli.Command {
@@ -30,16 +30,16 @@ func (p *program) reachAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client := s.client(nil)
-	if err = client.Reach(c.Context); err == nil {
+	cl := s.client(nil)
+	if err = cl.Reach(c.Context); err == nil {
 		return nil
 	}
 	status := runner.StatusNotStarted
-	if thread.Refused(err) || thread.Redirected(err) || thread.Gone(err) {
+	if client.Refused(err) || client.Redirected(err) || client.Gone(err) {
 		status = runner.StatusConfig
 	}
 	return &cmdline.Exit{
 		Status: status,
-		Cause:  s.redact.Error(fmt.Errorf("can't use the thread server at %s: %w", client.Address(), err)),
+		Cause:  s.redact.Error(fmt.Errorf("can't use the thread server at %s: %w", cl.Address(), err)),
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/runner/runfolder"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) recoverCommand() *cli.Command {
@@ -54,7 +54,7 @@ func (p *program) recoverAction(c *cli.Context) error {
 		fmt.Fprintf(p.stdout, "run %s: %s\n", k.Run, word)
 	})
 	switch {
-	case thread.Refused(err) || thread.Gone(err):
+	case client.Refused(err) || client.Gone(err):
 		return &cmdline.Exit{Status: runner.StatusConfig, Cause: err}
 	case err != nil:
 		return &cmdline.Exit{Status: exitUndelivered, Cause: err}

@@ -15,18 +15,19 @@ import (
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // client returns a client of one thread, whose tokens have this scope.
-func (c command) client(threadID, scope string) (*thread.Client, error) {
+func (c command) client(threadID, scope string) (*client.Client, error) {
 	if !thread.ValidThread(threadID) {
 		return nil, badThread(threadID)
 	}
-	client, err := c.clientOf(thread.StreamName(threadID), scope)
+	cl, err := c.clientOf(thread.StreamName(threadID), scope)
 	if err == nil {
-		client.Thread = threadID
+		cl.Thread = threadID
 	}
-	return client, err
+	return cl, err
 }
 
 func badThread(id string) error {
@@ -34,7 +35,7 @@ func badThread(id string) error {
 }
 
 // reading returns a client of the thread that is the only argument, which reads.
-func (c command) reading(ctx context.Context) (*thread.Client, error) {
+func (c command) reading(ctx context.Context) (*client.Client, error) {
 	id, err := c.one(ctx)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (c command) reading(ctx context.Context) (*thread.Client, error) {
 }
 
 // writing returns a client of the thread that is the first argument, which writes.
-func (c command) writing(ctx context.Context) (*thread.Client, error) {
+func (c command) writing(ctx context.Context) (*client.Client, error) {
 	id, err := c.toChange(ctx, c.arg(0))
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (c command) writing(ctx context.Context) (*thread.Client, error) {
 }
 
 // clientOf returns a client of no thread, whose tokens have this subject and scope.
-func (c command) clientOf(subject, scope string) (*thread.Client, error) {
+func (c command) clientOf(subject, scope string) (*client.Client, error) {
 	d, url, err := c.server()
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (c command) clientOf(subject, scope string) (*thread.Client, error) {
 		return nil, err
 	}
 	log := cmdline.Logger(c.stderr, false)
-	return &thread.Client{Base: thread.BaseURL(url), Token: tokens, Log: log, HTTP: c.http}, nil
+	return &client.Client{Base: thread.BaseURL(url), Token: tokens, Log: log, HTTP: c.http}, nil
 }
 
 // tokensFor returns a source of tokens for a subject on the server at url: a stream, or the list of threads. The token
@@ -116,10 +117,10 @@ func onThisMachine(address string) bool {
 // givenToken returns the name of the variable with the user's token, and a source of that token; nil for none.
 func givenToken() (name string, token func() (string, error)) {
 	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
-		return "ARBE_STREAM_TOKEN_FILE", thread.FileToken(file)
+		return "ARBE_STREAM_TOKEN_FILE", client.FileToken(file)
 	}
 	if token := os.Getenv("ARBE_STREAM_TOKEN"); token != "" {
-		return "ARBE_STREAM_TOKEN", thread.StaticToken(token)
+		return "ARBE_STREAM_TOKEN", client.StaticToken(token)
 	}
 	return "", nil
 }
@@ -158,7 +159,7 @@ func reach(err error) error {
 		return nil // the user ended it
 	case errors.As(err, &exit):
 		return err
-	case thread.Gone(err):
+	case client.Gone(err):
 		return &cmdline.Exit{Status: exitNoThread, Cause: err}
 	}
 	var failed *url.Error
@@ -173,22 +174,22 @@ func reach(err error) error {
 
 // ofServer reports whether an error is one of the thread server, or that it can't be reached.
 func ofServer(err error) bool {
-	var status *thread.StatusError
+	var status *client.StatusError
 	var failed *url.Error
-	return errors.As(err, &status) || errors.As(err, &failed) || thread.Foreign(err)
+	return errors.As(err, &status) || errors.As(err, &failed) || client.Foreign(err)
 }
 
 // reachThread is reach for a command about one thread. It distinguishes a thread that does not exist from an address
 // with another server.
-func reachThread(client *thread.Client, err error) error {
+func reachThread(cl *client.Client, err error) error {
 	switch {
-	case thread.Gone(err):
+	case client.Gone(err):
 		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
-			"thread %s was deleted, and its id is not given again: arbe thread new makes another one", client.Thread)}
-	case thread.NoThread(err):
-		return noThread(client.Thread)
-	case thread.Foreign(err):
-		return foreign(client, err)
+			"thread %s was deleted, and its id is not given again: arbe thread new makes another one", cl.Thread)}
+	case client.NoThread(err):
+		return noThread(cl.Thread)
+	case client.Foreign(err):
+		return foreign(cl, err)
 	}
 	return reach(err)
 }
@@ -201,14 +202,14 @@ func noThread(id string) error {
 }
 
 // foreign is the error of a server that is no thread server.
-func foreign(client *thread.Client, err error) error {
+func foreign(cl *client.Client, err error) error {
 	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
-		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", client.Address(), foreignAnswer(err))}
+		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", cl.Address(), foreignAnswer(err))}
 }
 
 // foreignAnswer describes the answer of another server, without the page that it may be.
 func foreignAnswer(err error) string {
-	var status *thread.StatusError
+	var status *client.StatusError
 	if errors.As(err, &status) {
 		return strings.TrimSpace(fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status)))
 	}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // askIdle is the time without a byte after which a request fails.
 const askIdle = 2 * time.Minute
 
 // ask sends a request outside of the thread API to the server at url and returns the answer's body, which the caller
-// closes. An answer without success is a *thread.StatusError.
+// closes. An answer without success is a *client.StatusError.
 func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("no data for %v", askIdle)) })
@@ -47,7 +48,7 @@ func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, e
 	if json.Unmarshal(b, &answer) != nil {
 		answer.Error.Message, _, _ = strings.Cut(strings.ToValidUTF8(string(b[:min(len(b), 200)]), "\uFFFD"), "\n")
 	}
-	return nil, &thread.StatusError{Status: resp.StatusCode, Code: answer.Error.Code, Message: answer.Error.Message}
+	return nil, &client.StatusError{Status: resp.StatusCode, Code: answer.Error.Code, Message: answer.Error.Message}
 }
 
 // answerBody is the body of an answer, which may be long; it fails after askIdle without a byte.

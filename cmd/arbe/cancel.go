@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) cancelCommand() *cli.Command {
@@ -39,13 +40,13 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := cmd.client(id, token.ScopeWrite)
+	cl, err := cmd.client(id, token.ScopeWrite)
 	if err != nil {
 		return err
 	}
-	fold, next, unread := readSignals(c.Context, client)
-	if unread != nil && !thread.NoThread(unread) {
-		return reachThread(client, unread)
+	fold, next, unread := readSignals(c.Context, cl)
+	if unread != nil && !client.NoThread(unread) {
+		return reachThread(cl, unread)
 	}
 	run, harness := named, ""
 	for _, r := range fold.Runs() {
@@ -54,17 +55,17 @@ func (p *program) cancelAction(c *cli.Context) error {
 		}
 	}
 	if statusOf(fold, run) == thread.StatusRunning {
-		err = p.askToEnd(c.Context, client, run, harness, cmd.author, reason)
+		err = p.askToEnd(c.Context, cl, run, harness, cmd.author, reason)
 	} else if run, err = cmd.cancelTask(c.Context, id, run, reason); err == nil && run == "" {
-		err = noOpenRun(client, fold, named, unread)
+		err = noOpenRun(cl, fold, named, unread)
 	}
 	if err != nil || !c.Bool("wait") {
 		return err
 	}
-	err = client.Only("signal.").Follow(c.Context, cmp.Or(next, "0"), func(e thread.Entry) error {
+	err = cl.Only("signal.").Follow(c.Context, cmp.Or(next, "0"), func(e thread.Entry) error {
 		fold.Add(e)
 		if s := statusOf(fold, run); s != "" && s != thread.StatusRunning {
-			return thread.ErrStop
+			return client.ErrStop
 		}
 		return nil
 	}, nil)
@@ -76,16 +77,16 @@ func (p *program) cancelAction(c *cli.Context) error {
 }
 
 // noOpenRun is the error of a thread that has no open run, or not the one that was named.
-func noOpenRun(client *thread.Client, fold *thread.Fold, run string, unread error) error {
+func noOpenRun(cl *client.Client, fold *thread.Fold, run string, unread error) error {
 	if unread != nil {
-		return reachThread(client, unread)
+		return reachThread(cl, unread)
 	}
-	what := fmt.Sprintf("thread %s has no open run", client.Thread)
+	what := fmt.Sprintf("thread %s has no open run", cl.Thread)
 	if run != "" {
-		what = fmt.Sprintf("run %s of thread %s is not open", run, client.Thread)
+		what = fmt.Sprintf("run %s of thread %s is not open", run, cl.Thread)
 	}
 	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), client.Thread)}
+		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), cl.Thread)}
 }
 
 // cancelTask ends a task that waits for a host to launch it, and returns its run; "" where none waits, or where that is
@@ -112,8 +113,8 @@ func (c command) cancelTask(ctx context.Context, id, named, reason string) (run 
 }
 
 // askToEnd asks a run to end.
-func (p *program) askToEnd(ctx context.Context, client *thread.Client, run, harness, author, reason string) error {
-	if _, err := client.Append(ctx, []thread.Entry{endOf(run, harness, author, reason)}); err != nil {
+func (p *program) askToEnd(ctx context.Context, cl *client.Client, run, harness, author, reason string) error {
+	if _, err := cl.Append(ctx, []thread.Entry{endOf(run, harness, author, reason)}); err != nil {
 		return reach(err)
 	}
 	fmt.Fprintf(p.stderr, "asked run %s to end\n", run)

@@ -14,7 +14,7 @@ import (
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server/houses"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // mostStarts bounds the commands that a server starts at the same time. Those that run are in their boxes.
@@ -53,11 +53,11 @@ func (m *commander) Start(ctx context.Context, c houses.Command) (fresh bool, er
 			free()
 		}
 	}()
-	client, err := m.host.client(c.Thread)
+	cl, err := m.host.client(c.Thread)
 	if err != nil {
 		return false, err
 	}
-	x, err := m.prepare(ctx, client, &r, c.Environment)
+	x, err := m.prepare(ctx, cl, &r, c.Environment)
 	if err != nil {
 		return false, commandError(err)
 	}
@@ -79,29 +79,29 @@ func (m *commander) Start(ctx context.Context, c houses.Command) (fresh bool, er
 
 // prepare returns what runs a command in the box of its thread. It refuses what is known not to work.
 func (m *commander) prepare(
-	ctx context.Context, client *thread.Client, r *exec.Request, typed string,
+	ctx context.Context, cl *client.Client, r *exec.Request, typed string,
 ) (*exec.Host, error) {
 	environment, err := m.host.environmentFor(ctx, r.Thread, typed)
 	if err != nil {
 		return nil, err
 	}
-	x, rowed, err := m.to.Command(ctx, client, r, environment, nil)
+	x, rowed, err := m.to.Command(ctx, cl, r, environment, nil)
 	switch {
 	case err != nil || rowed:
 		return x, err
 	case typed != "":
 		return nil, &exec.BadRequestError{Why: "environment: the thread is of no house"}
 	}
-	return x, m.to.Reaches(ctx, client)
+	return x, m.to.Reaches(ctx, cl)
 }
 
 // Cancel implements houses.Commands.
 func (m *commander) Cancel(ctx context.Context, threadID, execID, author string) error {
-	client, err := m.host.client(threadID)
+	cl, err := m.host.client(threadID)
 	if err != nil {
 		return err
 	}
-	return commandError(exec.Cancel(ctx, client, execID, author, ""))
+	return commandError(exec.Cancel(ctx, cl, execID, author, ""))
 }
 
 // commandError makes an error the answer to the caller of a command.
@@ -110,7 +110,7 @@ func commandError(err error) error {
 	var bad *exec.BadRequestError
 	var noBox *exec.NoBoxError
 	var none *exec.NoCommandError
-	var se *thread.StatusError
+	var se *client.StatusError
 	var unreachable *provision.UnreachableError
 	var unread *recipe.Error
 	var exit *cmdline.Exit
@@ -130,7 +130,7 @@ func commandError(err error) error {
 		return refuse(houses.CommandNoBox)
 	case errors.As(err, &none) && none.Ended:
 		return refuse(houses.CommandEnded)
-	case errors.As(err, &none), thread.NotFound(err):
+	case errors.As(err, &none), client.NotFound(err):
 		return refuse(houses.CommandAbsent)
 	case errors.As(err, &se) && se.Status == http.StatusConflict:
 		return houses.RefuseCommand(houses.CommandTaken, "the id is another command's")

@@ -10,7 +10,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/token"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // adopt moves a database to the log of the thread server.
@@ -23,17 +23,17 @@ func (p *program) adopt(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	client, err := p.command(c).clientOf(token.SubjectThreads, token.ScopeThreads)
+	cl, err := p.command(c).clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return err
 	}
-	server, err := client.Health(c.Context)
+	server, err := cl.Health(c.Context)
 	switch {
 	case err != nil:
 		return reach(err)
 	case server.Installation == "":
 		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
-			"%s does not name its log: ask the thread server itself, and not a proxy", client.Address())}
+			"%s does not name its log: ask the thread server itself, and not a proxy", cl.Address())}
 	}
 	was, err := db.Log(c.Context)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *program) adopt(c *cli.Context) error {
 		fmt.Fprintf(p.stdout, "the database is of this log (%s) since %s: nothing to do\n", was.Log, since(was.At))
 		return nil
 	}
-	has, err := threadsOf(c.Context, thread.NewList(client))
+	has, err := threadsOf(c.Context, client.NewList(cl))
 	if err != nil {
 		return reach(err)
 	}
@@ -64,9 +64,9 @@ func (p *program) adopt(c *cli.Context) error {
 }
 
 // threadsOf returns the threads of a list, which has those with entries.
-func threadsOf(ctx context.Context, l thread.List) (map[string]bool, error) {
+func threadsOf(ctx context.Context, l client.List) (map[string]bool, error) {
 	has := map[string]bool{}
-	for page, err := range l.Pages(ctx, thread.Filter{}) {
+	for page, err := range l.Pages(ctx, client.Filter{}) {
 		if err != nil {
 			return nil, err
 		}

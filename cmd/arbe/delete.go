@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) deleteCommand() *cli.Command {
@@ -38,13 +39,13 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := cmd.client(id, token.ScopeRead)
+	cl, err := cmd.client(id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
-	fold, _, unread := readSignals(c.Context, client)
-	if unread != nil && !thread.NoThread(unread) {
-		return reachThread(client, unread)
+	fold, _, unread := readSignals(c.Context, cl)
+	if unread != nil && !client.NoThread(unread) {
+		return reachThread(cl, unread)
 	}
 	for _, r := range fold.Runs() {
 		if r.Status == thread.StatusRunning && !c.Bool("force") {
@@ -54,7 +55,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	}
 	if len(fold.Runs()) == 0 {
 		if ended, err := cmd.withdrawToDelete(c.Context, id); err != nil || !ended && unread != nil {
-			return cmp.Or(err, reachThread(client, unread))
+			return cmp.Or(err, reachThread(cl, unread))
 		}
 	}
 	d, url, err := cmd.server()
@@ -71,7 +72,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	}
 	body, err := ask(c.Context, http.MethodDelete, url, "/v1/stream/"+thread.StreamName(id), token)
 	if err != nil {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	host{data: d}.forget(id)
 	return body.Close()

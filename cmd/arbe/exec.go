@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) execCommand() *cli.Command {
@@ -89,12 +90,12 @@ func (p *program) execAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := h.client(id)
+	cl, err := h.client(id)
 	if err != nil {
 		return err
 	}
 	if cancel != "" {
-		return p.cancelExec(c.Context, client, cancel, c.String("author"))
+		return p.cancelExec(c.Context, cl, cancel, c.String("author"))
 	}
 	env, err := variables("env", c.StringSlice("env"))
 	if err != nil {
@@ -124,7 +125,7 @@ func (p *program) execAction(c *cli.Context) error {
 	if err != nil {
 		return databaseExit(err)
 	}
-	x, rowed, err := to.Command(c.Context, client, &r, environment, steps.Begin)
+	x, rowed, err := to.Command(c.Context, cl, &r, environment, steps.Begin)
 	switch {
 	case err != nil:
 		err = databaseExit(err)
@@ -132,7 +133,7 @@ func (p *program) execAction(c *cli.Context) error {
 	case c.String("environment") != "":
 		err = cmdline.Usage("--environment: thread %s is of no house in a database", id)
 	default:
-		err = hasBox(c.Context, client, to)
+		err = hasBox(c.Context, cl, to)
 	}
 	if err != nil {
 		return err
@@ -147,12 +148,12 @@ func (p *program) execAction(c *cli.Context) error {
 	}
 	posted, err := x.Post(c.Context, r)
 	if err != nil {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	// The command's end is on the thread, whatever becomes of this process.
 	box, err := x.Fire(c.Context, posted)
 	if err != nil {
-		return doubtful(c.Context, client, &cmdline.Exit{Status: 1, Cause: err})
+		return doubtful(c.Context, cl, &cmdline.Exit{Status: 1, Cause: err})
 	}
 	steps.End()
 	if r.Stdin == nil && stdin.Waits(p.stdin) {
@@ -165,7 +166,7 @@ func (p *program) execAction(c *cli.Context) error {
 		}{id, r.ID})
 	}
 	drop := func(ctx context.Context) { x.Ended(ctx, box, posted.Request) }
-	return p.followExec(c.Context, signals, client, posted, drop)
+	return p.followExec(c.Context, signals, cl, posted, drop)
 }
 
 // stdinOf reads the stdin of the command.
@@ -183,13 +184,13 @@ func (p *program) stdinOf(ctx context.Context) ([]byte, error) {
 }
 
 // cancelExec asks a command to end.
-func (p *program) cancelExec(ctx context.Context, client *thread.Client, id, author string) error {
+func (p *program) cancelExec(ctx context.Context, cl *client.Client, id, author string) error {
 	var none *exec.NoCommandError
-	switch err := exec.Cancel(ctx, client, id, author, ""); {
+	switch err := exec.Cancel(ctx, cl, id, author, ""); {
 	case errors.As(err, &none):
 		return &cmdline.Exit{Status: 1, Cause: err}
 	case err != nil:
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	fmt.Fprintf(p.stderr, "asked command %s to end\n", id)
 	return nil
@@ -197,7 +198,7 @@ func (p *program) cancelExec(ctx context.Context, client *thread.Client, id, aut
 
 // followExec shows a command's output, and ends with its status.
 func (p *program) followExec(
-	ctx context.Context, signals <-chan os.Signal, client *thread.Client, posted exec.Posted,
+	ctx context.Context, signals <-chan os.Signal, cl *client.Client, posted exec.Posted,
 	drop func(context.Context),
 ) error {
 	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -209,7 +210,7 @@ func (p *program) followExec(
 	}
 	over := make(chan result, 1)
 	go func() {
-		end, ok, err := exec.Follow(ctx, client, posted.ID, posted.Offset, p.printOutput)
+		end, ok, err := exec.Follow(ctx, cl, posted.ID, posted.Offset, p.printOutput)
 		over <- result{end, ok, err}
 	}()
 	for asked := false; ; {
@@ -231,7 +232,7 @@ func (p *program) followExec(
 			const reason = "interrupted at the terminal"
 			// A second signal ends the tries of a server that is away: the loop receives it, too.
 			trying, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			err := exec.Ask(trying, client, posted.ID, posted.Author, reason)
+			err := exec.Ask(trying, cl, posted.ID, posted.Author, reason)
 			stop()
 			if err != nil {
 				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
@@ -278,11 +279,11 @@ func (p *program) execEnded(end thread.ExecFinished, posted exec.Posted) error {
 }
 
 // hasBox returns an error for a thread without a live box. Nothing is posted then.
-func hasBox(ctx context.Context, client *thread.Client, to *provision.Host) error {
-	if _, err := exists(ctx, client); err != nil {
-		return reachThread(client, err)
+func hasBox(ctx context.Context, cl *client.Client, to *provision.Host) error {
+	if _, err := exists(ctx, cl); err != nil {
+		return reachThread(cl, err)
 	}
-	if _, _, err := to.BoxOf(client).Find(ctx); err != nil {
+	if _, _, err := to.BoxOf(cl).Find(ctx); err != nil {
 		return &cmdline.Exit{Status: 1, Cause: err}
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) exportCommand() *cli.Command {
@@ -60,7 +61,7 @@ func (p *program) exportAction(c *cli.Context) error {
 			return cmdline.Usage("--out %s exists; --force replaces it", out)
 		}
 	}
-	client, err := cmd.client(id, token.ScopeRead)
+	cl, err := cmd.client(id, token.ScopeRead)
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (p *program) exportAction(c *cli.Context) error {
 	write := func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 64<<10)
 		var err error
-		summary, err = export(c.Context, client, buffered)
+		summary, err = export(c.Context, cl, buffered)
 		if writeErr := buffered.Flush(); writeErr != nil {
 			return writeErr
 		}
@@ -91,43 +92,43 @@ func (p *program) exportAction(c *cli.Context) error {
 }
 
 // exportLines writes a thread as NDJSON, and returns its summary.
-func exportLines(ctx context.Context, client *thread.Client, w io.Writer) (string, error) {
+func exportLines(ctx context.Context, cl *client.Client, w io.Writer) (string, error) {
 	sum := newSummary()
-	_, err := client.Read(ctx, "0", false, func(e thread.Entry) error {
+	_, err := cl.Read(ctx, "0", false, func(e thread.Entry) error {
 		sum.add(e)
 		return printEntry(w, e)
 	})
-	return fmt.Sprintf("%d entries, sha256 %x", sum.n, sum.hash.Sum(nil)), exportError(client, sum.n, err)
+	return fmt.Sprintf("%d entries, sha256 %x", sum.n, sum.hash.Sum(nil)), exportError(cl, sum.n, err)
 }
 
 // exportHTML writes a thread as a page, and returns its summary.
-func exportHTML(ctx context.Context, client *thread.Client, w io.Writer) (string, error) {
-	s, err := see(ctx, client, false)
+func exportHTML(ctx context.Context, cl *client.Client, w io.Writer) (string, error) {
+	s, err := see(ctx, cl, false)
 	if err != nil {
-		return "", reachThread(client, err)
+		return "", reachThread(cl, err)
 	}
 	x, err := page.NewExport(w, s.Summary, session.Harnesses(), s.now)
 	if err != nil {
 		return "", err
 	}
 	n := 0
-	_, err = client.Read(ctx, "0", false, func(e thread.Entry) error {
+	_, err = cl.Read(ctx, "0", false, func(e thread.Entry) error {
 		n++
 		return x.Add(e)
 	})
-	if err = exportError(client, n, err); err != nil {
+	if err = exportError(cl, n, err); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d entries", n), x.Close()
 }
 
 // exportError returns the error of an export that ended after n entries.
-func exportError(client *thread.Client, n int, err error) error {
+func exportError(cl *client.Client, n int, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case n == 0:
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries are exported", err, n)}
 }
@@ -163,11 +164,11 @@ func (p *program) importAction(c *cli.Context) error {
 	if c.NArg() < 1 || c.NArg() > 2 {
 		return cmdline.Usage("want a thread id, and a file at most")
 	}
-	client, err := p.command(c).writing(c.Context)
+	cl, err := p.command(c).writing(c.Context)
 	if err != nil {
 		return err
 	}
-	i := &importing{client: client, name: "stdin", sum: newSummary()}
+	i := &importing{client: cl, name: "stdin", sum: newSummary()}
 	file := cmp.Or(c.Args().Get(1), "-")
 	if file != "-" {
 		i.name = file
@@ -186,7 +187,7 @@ func (p *program) importAction(c *cli.Context) error {
 
 // importing is an import under way.
 type importing struct {
-	client *thread.Client
+	client *client.Client
 	name   string // of the file
 	sum    *summary
 	fresh  int // entries that the server did not have
@@ -236,12 +237,12 @@ func (i *importing) post(ctx context.Context) error {
 		return nil
 	}
 	ack, err := i.client.Append(ctx, i.batch)
-	if thread.Gone(err) {
+	if client.Gone(err) {
 		return reachThread(i.client, err)
 	}
 	if err != nil {
 		where := fmt.Sprintf("lines %d to %d", i.lines[0], i.lines[len(i.lines)-1])
-		var se *thread.StatusError
+		var se *client.StatusError
 		if errors.As(err, &se) && len(se.Entries) > 0 && se.Entries[0].Index < len(i.lines) {
 			bad := se.Entries[0]
 			where = fmt.Sprintf("line %d, %s: %s", i.lines[bad.Index], bad.ID, bad.Reason)

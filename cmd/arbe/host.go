@@ -19,12 +19,13 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // host is what commands that launch or settle runs need of this host.
 type host struct {
 	data      daemon.Data
-	client    func(threadID string) (*thread.Client, error) // for writing any thread
+	client    func(threadID string) (*client.Client, error) // for writing any thread
 	providers map[string]reconcile.Provider                 // those that are configured here
 	folders   folders
 	database  func(context.Context) (*control.DB, error) // opens it; nil for none
@@ -47,9 +48,9 @@ func (c command) host() (host, error) {
 		err = c.keysFit()
 	}
 	// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
-	client := func(id string) (*thread.Client, error) { return c.client(id, token.ScopeWrite) }
+	cl := func(id string) (*client.Client, error) { return c.client(id, token.ScopeWrite) }
 	return host{
-		data: d, client: client, providers: providers(d), folders: foldersOf(d), database: c.opened(),
+		data: d, client: cl, providers: providers(d), folders: foldersOf(d), database: c.opened(),
 		resolve: c.toChange, limits: c.limits, keys: c.keys,
 	}, err
 }
@@ -79,8 +80,8 @@ func (h host) provision(key []byte, logger *slog.Logger) *provision.Host {
 }
 
 // minting returns clients whose tokens are signed here, even if the environment has a token.
-func minting(key []byte, like *thread.Client) func(id string) (*thread.Client, error) {
-	return func(id string) (*thread.Client, error) { return provision.Client(key, like, id), nil }
+func minting(key []byte, like *client.Client) func(id string) (*client.Client, error) {
+	return func(id string) (*client.Client, error) { return provision.Client(key, like, id), nil }
 }
 
 // providers returns the providers that are configured here.

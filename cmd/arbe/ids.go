@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/shortid"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Lengths of a thread's id that is shortened to its beginning.
@@ -54,15 +55,15 @@ func (c command) resolve(ctx context.Context, prefix string, least int) (string,
 	if len(prefix) < least || shortid.UUIDPrefix(prefix) && len(prefix) == shortid.UUIDLength {
 		return prefix, nil
 	}
-	client, err := c.clientOf(token.SubjectThreads, token.ScopeThreads)
+	cl, err := c.clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return prefix, nil
 	}
-	client.Thread, client.Log = prefix, nil // the command's own requests log what fails
-	if _, err := client.Summary(ctx); !thread.NoThread(err) {
+	cl.Thread, cl.Log = prefix, nil // the command's own requests log what fails
+	if _, err := cl.Summary(ctx); !client.NoThread(err) {
 		return prefix, nil
 	}
-	found, err := candidates(ctx, thread.NewList(client), prefix)
+	found, err := candidates(ctx, client.NewList(cl), prefix)
 	switch {
 	case err != nil || len(found) == 0:
 		return prefix, nil
@@ -73,8 +74,8 @@ func (c command) resolve(ctx context.Context, prefix string, least int) (string,
 }
 
 // candidates returns the threads whose ids begin with prefix.
-func candidates(ctx context.Context, l thread.List, prefix string) (found []thread.Summary, err error) {
-	for page, err := range l.Pages(ctx, thread.Filter{Since: shortid.BornAfter(prefix, time.Now())}) {
+func candidates(ctx context.Context, l client.List, prefix string) (found []thread.Summary, err error) {
+	for page, err := range l.Pages(ctx, client.Filter{Since: shortid.BornAfter(prefix, time.Now())}) {
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/stdin"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // types reports whether a person types on stdin.
@@ -98,7 +99,7 @@ func (p *program) texts(
 // post posts the chats that next returns, in order, and then asks the run to do what is queued and to end. A terminal
 // that has hung up asks for nothing. A failure is reported on stderr. What follows a chat that can't be posted is read
 // and posted, too.
-func (in input) post(ctx context.Context, client *thread.Client, next func() (string, error)) {
+func (in input) post(ctx context.Context, cl *client.Client, next func() (string, error)) {
 	typed := in.types()
 	for {
 		text, err := next()
@@ -112,14 +113,14 @@ func (in input) post(ctx context.Context, client *thread.Client, next func() (st
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		if _, err := client.Append(ctx, []thread.Entry{chatOf(text, thread.DeliverSteer, in.author)}); err != nil {
-			in.report(ctx, fmt.Errorf("post a chat: %w", reachThread(client, err)))
+		if _, err := cl.Append(ctx, []thread.Entry{chatOf(text, thread.DeliverSteer, in.author)}); err != nil {
+			in.report(ctx, fmt.Errorf("post a chat: %w", reachThread(cl, err)))
 		}
 	}
 	if ctx.Err() != nil || typed && !in.types() {
 		return
 	}
-	if err := in.askToFinish(ctx, client, in.run.Run, in.harness, in.author); err != nil {
+	if err := in.askToFinish(ctx, cl, in.run.Run, in.harness, in.author); err != nil {
 		in.report(ctx, err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 const launchHelp = `The runner is uploaded to the box, and the agent is installed there if it is missing. Once
@@ -197,7 +198,7 @@ type order struct {
 
 	// Where it goes.
 	to     *provision.Host
-	client *thread.Client
+	client *client.Client
 	place  rows.Place
 	in     provision.Provider
 }
@@ -272,10 +273,10 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	if err := p.place(ctx, h, &o); err != nil {
 		return fail(err)
 	}
-	client, task := o.client, o.Task
+	cl, task := o.client, o.Task
 	steps := cmdline.NewSteps(p.stderr)
 	defer steps.End()
-	l, err := o.to.Launcher(task, o.place, o.in, client, func(step string) {
+	l, err := o.to.Launcher(task, o.place, o.in, cl, func(step string) {
 		if note, is := strings.CutPrefix(step, "  "); is { // a line of the step's output
 			steps.Note(note)
 			return
@@ -305,13 +306,13 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	var doubt *reap.DoubtError
 	switch {
 	case err != nil && !begun && ofServer(err):
-		return done, reachThread(client, err)
+		return done, reachThread(cl, err)
 	case errors.As(err, &open):
 		return done, busy(err)
-	case thread.Gone(err):
-		return done, reachThread(client, err)
+	case client.Gone(err):
+		return done, reachThread(cl, err)
 	case errors.As(err, &doubt):
-		return done, doubtful(ctx, client, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
+		return done, doubtful(ctx, cl, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
 	case errors.Is(err, launch.ErrRow):
 		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
 	case err != nil:
@@ -322,12 +323,12 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 
 // answers returns an error where the thread server does not answer, or does not take the tokens of this host. Nothing
 // is printed and no row is made before. A thread that is to be resumed has to be there.
-func (p *program) answers(ctx context.Context, client *thread.Client, t launch.Task) error {
-	_, err := exists(ctx, client)
-	if thread.NoThread(err) && !t.Resume {
+func (p *program) answers(ctx context.Context, cl *client.Client, t launch.Task) error {
+	_, err := exists(ctx, cl)
+	if client.NoThread(err) && !t.Resume {
 		return nil
 	}
-	return reachThread(client, err)
+	return reachThread(cl, err)
 }
 
 // comeBack prints the thread's id, and the commands that show its run and end it.

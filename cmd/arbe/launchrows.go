@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // opened returns what opens the database that the flags name, once, for the log of the thread server. It is nil without
@@ -42,7 +43,7 @@ func (c command) installation(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	h, err := (&thread.Client{Base: thread.BaseURL(url), HTTP: c.http}).Health(ctx)
+	h, err := (&client.Client{Base: thread.BaseURL(url), HTTP: c.http}).Health(ctx)
 	return h.Installation, err
 }
 
@@ -58,8 +59,8 @@ func (h host) leaseOf(box sandbox.Ref, labels map[string]string) (lease.Lease, e
 		}
 		return rows.Lease(row), nil
 	}
-	client, err := h.client(lease.Stream(box))
-	return lease.OnStream{Client: client}, err
+	cl, err := h.client(lease.Stream(box))
+	return lease.OnStream{Client: cl}, err
 }
 
 // noRows is the error of a command that needs the row of a box.

@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // terminalThreads is how many threads a table has without -n.
@@ -101,13 +102,13 @@ func (p *program) listAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := q.clientOf(token.SubjectThreads, token.ScopeThreads)
+	cl, err := q.clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		return err
 	}
-	l := thread.NewList(client)
+	l := client.NewList(cl)
 	if watch {
-		return reachList(l, q.watch(c.Context, client))
+		return reachList(l, q.watch(c.Context, cl))
 	}
 	out := bufio.NewWriter(p.stdout)
 	if byRows {
@@ -121,7 +122,7 @@ func (p *program) listAction(c *cli.Context) error {
 // listQuery selects threads for a list.
 type listQuery struct {
 	command
-	filter thread.Filter
+	filter client.Filter
 	most   int // 0 for all, -1 for as many as a terminal gets
 
 	tags   []string // of the rows of houses, as the next ones
@@ -130,8 +131,8 @@ type listQuery struct {
 }
 
 // reachList is reach for the list of threads.
-func reachList(l thread.List, err error) error {
-	if errors.Is(err, thread.ErrNoList) && thread.Foreign(err) {
+func reachList(l client.List, err error) error {
+	if errors.Is(err, client.ErrNoList) && client.Foreign(err) {
 		err = fmt.Errorf("%s answers, but is no thread server, or an older one without a list of threads: "+
 			"check ARBE_STREAM_URL (%s)", l.Address(), foreignAnswer(err))
 	}
@@ -139,7 +140,7 @@ func reachList(l thread.List, err error) error {
 }
 
 // print prints the pages of a list. empty is the message in place of an empty list.
-func (q listQuery) print(pages iter.Seq2[thread.ListPage, error], empty string, out io.Writer) error {
+func (q listQuery) print(pages iter.Seq2[client.ListPage, error], empty string, out io.Writer) error {
 	table := newTable(q.stdout)
 	tabular, most := table.Width > 0 && !q.json, max(0, q.most)
 	if q.most < 0 && tabular {
@@ -184,7 +185,7 @@ func (q listQuery) print(pages iter.Seq2[thread.ListPage, error], empty string, 
 }
 
 // emptyList is the message in place of an empty list.
-func emptyList(f thread.Filter) string {
+func emptyList(f client.Filter) string {
 	if len(f.Statuses)+len(f.Harnesses) == 0 && f.Since.IsZero() {
 		return "no threads yet: arbe run -- TASK starts a run on a new one"
 	}

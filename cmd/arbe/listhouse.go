@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server/houses"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // ofHouses reports whether a query is about the rows of houses. ARBE_HOUSE alone, which also labels boxes, is not: it
@@ -33,13 +34,13 @@ func (q listQuery) ofHouses(watch bool) (bool, error) {
 }
 
 // printHouse prints the rows of threads with their summaries.
-func (q listQuery) printHouse(ctx context.Context, l thread.List, out io.Writer) error {
+func (q listQuery) printHouse(ctx context.Context, l client.List, out io.Writer) error {
 	db, err := openDatabase(ctx, q.database)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	wanted := rows.Query{Statuses: q.filter.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: thread.ListLimit}
+	wanted := rows.Query{Statuses: q.filter.Statuses, Tags: q.tags, Pinned: q.pinned, Limit: client.ListLimit}
 	if q.house != "" {
 		h, err := findHouse(ctx, db.Host(), q.house)
 		if err != nil {
@@ -57,21 +58,21 @@ func (q listQuery) printHouse(ctx context.Context, l thread.List, out io.Writer)
 
 // rowPages returns the pages of a query that a filter lets through, each thread with its summary.
 func rowPages(
-	ctx context.Context, s control.Scope, q rows.Query, l thread.List, f thread.Filter,
-) iter.Seq2[thread.ListPage, error] {
-	return func(yield func(thread.ListPage, error) bool) {
+	ctx context.Context, s control.Scope, q rows.Query, l client.List, f client.Filter,
+) iter.Seq2[client.ListPage, error] {
+	return func(yield func(client.ListPage, error) bool) {
 		for {
 			all, err := s.Threads(ctx, q)
 			if err != nil {
-				yield(thread.ListPage{}, databaseExit(err))
+				yield(client.ListPage{}, databaseExit(err))
 				return
 			}
 			found, err := summaries(ctx, l, all)
 			if err != nil {
-				yield(thread.ListPage{}, err)
+				yield(client.ListPage{}, err)
 				return
 			}
-			var page thread.ListPage
+			var page client.ListPage
 			for _, v := range found {
 				if listing.Covers(f, v) {
 					page.Threads = append(page.Threads, v)
@@ -92,14 +93,14 @@ func rowPages(
 const requests = 8
 
 // summaries returns the summaries of rows. One whose log has no entry is idle.
-func summaries(ctx context.Context, l thread.List, all []rows.Thread) ([]thread.Summary, error) {
+func summaries(ctx context.Context, l client.List, all []rows.Thread) ([]thread.Summary, error) {
 	found := make([]thread.Summary, len(all))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(requests)
 	for i, t := range all {
 		g.Go(func() error {
 			v, err := l.Thread(ctx, t.ID)
-			if thread.NoThread(err) {
+			if client.NoThread(err) {
 				v, err = thread.Summary{ID: t.ID, Status: thread.StatusIdle, StartedAt: thread.Stamp(t.CreatedAt)}, nil
 			}
 			v.Row = houses.RowOf(t)

@@ -20,7 +20,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Exit statuses beside 0, 1 and cmdline.StatusUsage.
@@ -45,7 +45,7 @@ type program struct {
 
 // run runs the program and returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{stdin, cmdline.NewOutput(stdout), stderr, thread.NewHTTP()}
+	p := &program{stdin, cmdline.NewOutput(stdout), stderr, client.NewHTTP()}
 	ctx, stop := cmdline.UntilSignal(context.Background())
 	defer stop()
 	app := &cli.App{

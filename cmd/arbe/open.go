@@ -28,6 +28,7 @@ import (
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/internal/procgroup"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) openCommand() *cli.Command {
@@ -63,7 +64,7 @@ func (p *program) openAction(c *cli.Context) error {
 	var link page.Link
 	err = site.ask(c.Context, http.MethodPost, "/login/codes", map[string]string{"thread": id}, &link)
 	switch {
-	case id != "" && thread.NoThread(err):
+	case id != "" && client.NoThread(err):
 		return noThread(id)
 	case err != nil:
 		return err
@@ -147,7 +148,7 @@ func (p *program) shareAction(c *cli.Context) error {
 	asked := map[string]any{"thread": id, "ttlSeconds": int64(c.Duration("ttl") / time.Second)}
 	err = site.ask(c.Context, http.MethodPost, "/share/codes", asked, &link)
 	switch {
-	case thread.NoThread(err):
+	case client.NoThread(err):
 		return noThread(id)
 	case err != nil:
 		return err
@@ -191,10 +192,10 @@ func (c command) site(given string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := *c.http
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	client.Timeout = 30 * time.Second
-	return &site{d, base, u.String(), signed, &client}, nil
+	cl := *c.http
+	cl.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cl.Timeout = 30 * time.Second
+	return &site{d, base, u.String(), signed, &cl}, nil
 }
 
 // pageToken returns a token of the scope page:open: the one in the environment, or one that is signed here.
@@ -202,7 +203,7 @@ func pageToken(d daemon.Data) (string, error) {
 	given := os.Getenv("ARBE_STREAM_TOKEN")
 	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
 		var err error
-		if given, err = thread.FileToken(file)(); err != nil {
+		if given, err = client.FileToken(file)(); err != nil {
 			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
 	}
@@ -254,7 +255,7 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 				"ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy"
 			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(text, s.base, resp.Status)}
 		}
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %w", s.base, &thread.StatusError{
+		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %w", s.base, &client.StatusError{
 			Status: resp.StatusCode, Code: refused.Error.Code, Message: refused.Error.Message,
 		})}
 	}

@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // provisionFlags are the limits of a provisioner.
@@ -88,7 +89,7 @@ func (p *program) provisionAction(c *cli.Context) error {
 		return databaseExit(err)
 	}
 	defer db.Close()
-	h.client = minting(key, &thread.Client{Base: thread.BaseURL(base), Log: logger, HTTP: p.http})
+	h.client = minting(key, &client.Client{Base: thread.BaseURL(base), Log: logger, HTTP: p.http})
 	to := h.provision(key, logger)
 	to.LocalBoxes = c.Bool("local-boxes")
 	if to.Env, err = variables("env", c.StringSlice("env")); err != nil {

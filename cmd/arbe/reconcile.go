@@ -23,6 +23,7 @@ import (
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // reconcileFlags are the limits of a reconciler.
@@ -90,18 +91,18 @@ func (p *program) reconcileAction(c *cli.Context) error {
 	case all:
 		return cmd.settleAll(c.Context, h, p.stdout)
 	}
-	client, err := h.client(id)
+	cl, err := h.client(id)
 	if err != nil {
 		return err
 	}
 	s, err := h.settle(c.Context, h.reconciler(), id)
 	cmd.print(h, p.stdout, id, s)
 	if err == nil && s.Status == thread.StatusIdle && len(s.Actions) == 0 {
-		if _, missing := exists(c.Context, client); thread.NoThread(missing) {
+		if _, missing := exists(c.Context, cl); client.NoThread(missing) {
 			err = missing
 		}
 	}
-	return reachThread(client, err)
+	return reachThread(cl, err)
 }
 
 // explain prints what a reconciler would do with the boxes of a thread; "" for all boxes.
@@ -192,7 +193,7 @@ func (p *program) beside(
 	if rows, is := cfg.Rows.(*control.Store); is {
 		h.database = rows.Open
 	}
-	h.client = minting(s.Secret, &thread.Client{Base: thread.BaseURL(s.URL), Log: cfg.Logger, HTTP: s.HTTP})
+	h.client = minting(s.Secret, &client.Client{Base: thread.BaseURL(s.URL), Log: cfg.Logger, HTTP: s.HTTP})
 	r := h.reconciler()
 	r.Log = cfg.Logger
 	if x := s.Threads; x != nil {

@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) sandboxCommand() *cli.Command {
@@ -75,12 +76,12 @@ func (p *program) sandboxCommand() *cli.Command {
 
 // fold reads a thread; one that was never written is empty.
 func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
-	client, err := h.client(id)
+	cl, err := h.client(id)
 	if err != nil {
 		return nil, err
 	}
-	fold, _, err := readSignals(ctx, client)
-	if err != nil && !thread.NotFound(err) {
+	fold, _, err := readSignals(ctx, cl)
+	if err != nil && !client.NotFound(err) {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
 	return fold, nil
@@ -159,7 +160,7 @@ func (p *program) sandboxPull(c *cli.Context) error {
 
 // onThread is the newest run of a box, on its thread.
 type onThread struct {
-	client *thread.Client
+	client *client.Client
 	run    thread.Run
 }
 
@@ -226,8 +227,8 @@ func (h host) newestRun(ctx context.Context, ref sandbox.Ref, labels map[string]
 	}
 	for _, r := range slices.Backward(fold.Runs()) {
 		if in := r.Box(); in != nil && in.Provider == ref.Provider && in.Ref == ref.ID {
-			client, err := h.client(id)
-			return &onThread{client, r}, err
+			cl, err := h.client(id)
+			return &onThread{cl, r}, err
 		}
 	}
 	return nil, nil

@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) sayCommand() *cli.Command {
@@ -63,32 +64,32 @@ func (p *program) sayAction(c *cli.Context) error {
 			return err
 		}
 	}
-	client, err := cmd.writing(c.Context)
+	cl, err := cmd.writing(c.Context)
 	if err != nil {
 		return err
 	}
 	if end {
-		return p.sayEnd(c.Context, client, cmd.author)
+		return p.sayEnd(c.Context, cl, cmd.author)
 	}
-	return p.say(c.Context, client, chatOf(text, deliver, cmd.author), wait)
+	return p.say(c.Context, cl, chatOf(text, deliver, cmd.author), wait)
 }
 
 // say posts a chat. With wait it waits for the end of the turn that has it.
-func (p *program) say(ctx context.Context, client *thread.Client, chat thread.Entry, wait bool) error {
+func (p *program) say(ctx context.Context, cl *client.Client, chat thread.Entry, wait bool) error {
 	w := &launch.Turn{}
-	run, next, err := latestRun(ctx, client, w)
+	run, next, err := latestRun(ctx, cl, w)
 	if err != nil {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
-	if _, err := client.Append(ctx, []thread.Entry{chat}); err != nil {
-		return reachThread(client, err)
+	if _, err := cl.Append(ctx, []thread.Entry{chat}); err != nil {
+		return reachThread(cl, err)
 	}
 	if !wait {
 		fmt.Fprintln(p.stdout, chat.ID)
 	}
 	switch {
 	case run.Status != thread.StatusRunning || run.Started != nil && !run.Started.Live:
-		why := fmt.Sprintf("no live run is on thread %s: its next run with --resume gets the chat", client.Thread)
+		why := fmt.Sprintf("no live run is on thread %s: its next run with --resume gets the chat", cl.Thread)
 		if wait {
 			return &cmdline.Exit{Status: launch.StatusNoTurn, Cause: fmt.Errorf("%s", why)}
 		}
@@ -98,12 +99,12 @@ func (p *program) say(ctx context.Context, client *thread.Client, chat thread.En
 		return nil
 	}
 	w.Of(chat.ID, run.ID)
-	return p.awaitTurn(ctx, client, next, w)
+	return p.awaitTurn(ctx, cl, next, w)
 }
 
 // latestRun reads a thread into w. It returns the thread's latest run, and the offset to follow from.
-func latestRun(ctx context.Context, client *thread.Client, w *launch.Turn) (thread.Run, string, error) {
-	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { w.Add(e); return nil })
+func latestRun(ctx context.Context, cl *client.Client, w *launch.Turn) (thread.Run, string, error) {
+	page, err := cl.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { w.Add(e); return nil })
 	run, _ := w.Fold.Latest()
 	return run, page.Next, err
 }
@@ -133,30 +134,30 @@ func (p *program) sayText(ctx context.Context, args []string) (string, error) {
 }
 
 // sayEnd asks the live run to end.
-func (p *program) sayEnd(ctx context.Context, client *thread.Client, author string) error {
-	run, _, err := latestRun(ctx, client, &launch.Turn{})
+func (p *program) sayEnd(ctx context.Context, cl *client.Client, author string) error {
+	run, _, err := latestRun(ctx, cl, &launch.Turn{})
 	switch {
 	case err != nil:
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	case run.Status != thread.StatusRunning:
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no run is running on thread %s", client.Thread)}
+		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no run is running on thread %s", cl.Thread)}
 	case run.Started != nil && !run.Started.Live:
 		const why = "run %s is not live and ends on its own; arbe cancel %s stops it"
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(why, run.ID, client.Thread)}
+		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(why, run.ID, cl.Thread)}
 	}
-	return p.askToFinish(ctx, client, run.ID, run.Harness, author)
+	return p.askToFinish(ctx, cl, run.ID, run.Harness, author)
 }
 
 // askToFinish asks a live run to do what is queued and to end.
-func (p *program) askToFinish(ctx context.Context, client *thread.Client, run, harness, author string) error {
-	_, err := client.Append(ctx, []thread.Entry{{
+func (p *program) askToFinish(ctx context.Context, cl *client.Client, run, harness, author string) error {
+	_, err := cl.Append(ctx, []thread.Entry{{
 		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
 		Payload: thread.Marshal(thread.EndRequested{
 			Signal: thread.Signal{Type: thread.TypeEnd, RunID: run, Harness: harness},
 		}),
 	}})
 	if err != nil {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	fmt.Fprintf(p.stderr, "asked run %s to do what is queued and to end\n", run)
 	return nil
@@ -171,12 +172,12 @@ func chatOf(text, deliver, author string) thread.Entry {
 }
 
 // awaitTurn follows the thread from an offset until the turn that has the chat has ended, or none will have it.
-func (p *program) awaitTurn(ctx context.Context, client *thread.Client, offset string, w *launch.Turn) error {
+func (p *program) awaitTurn(ctx context.Context, cl *client.Client, offset string, w *launch.Turn) error {
 	types := append(session.Harnesses().Types(thread.KindSession), "signal.", thread.TypeChat)
-	err := client.Only(types...).Follow(ctx, offset,
+	err := cl.Only(types...).Follow(ctx, offset,
 		func(e thread.Entry) error {
 			if w.Add(e); w.Over {
-				return thread.ErrStop
+				return client.ErrStop
 			}
 			return nil
 		}, nil)

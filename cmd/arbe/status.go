@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) statusCommand() *cli.Command {
@@ -30,24 +31,24 @@ to stderr.`,
 	}
 }
 
-// exists returns whether the thread has entries. A thread that does not exist is an error for thread.NoThread.
-func exists(ctx context.Context, client *thread.Client) (entries bool, err error) {
-	_, err = client.Summary(ctx)
-	if !thread.NoThread(err) {
+// exists returns whether the thread has entries. A thread that does not exist is an error for client.NoThread.
+func exists(ctx context.Context, cl *client.Client) (entries bool, err error) {
+	_, err = cl.Summary(ctx)
+	if !client.NoThread(err) {
 		return err == nil, err
 	}
 	// The list has no threads without entries.
-	_, err = client.Read(ctx, "0", false, func(thread.Entry) error { entries = true; return thread.ErrStop })
-	if errors.Is(err, thread.ErrStop) {
+	_, err = cl.Read(ctx, "0", false, func(thread.Entry) error { entries = true; return client.ErrStop })
+	if errors.Is(err, client.ErrStop) {
 		err = nil
 	}
 	return entries, err
 }
 
 // readSignals reads the runs of a thread, and returns the offset up to which it has read.
-func readSignals(ctx context.Context, client *thread.Client) (fold *thread.Fold, next string, err error) {
+func readSignals(ctx context.Context, cl *client.Client) (fold *thread.Fold, next string, err error) {
 	fold = &thread.Fold{}
-	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	page, err := cl.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	return fold, page.Next, err
 }
 
@@ -62,15 +63,15 @@ type seen struct {
 var runSignals = []string{"signal.thread.", "signal.dispatch.session_started", "signal.dispatch.sandbox"}
 
 // see reads a thread's summary, and with runs its runs. A server without summaries gives the whole thread.
-func see(ctx context.Context, client *thread.Client, runs bool) (s seen, err error) {
+func see(ctx context.Context, cl *client.Client, runs bool) (s seen, err error) {
 	s.fold = &thread.Fold{}
-	s.Summary, s.now, err = client.SummaryNow(ctx)
+	s.Summary, s.now, err = cl.SummaryNow(ctx)
 	if s.now.IsZero() {
 		s.now = time.Now()
 	}
 	only := runSignals
 	switch {
-	case errors.Is(err, thread.ErrNoSummary) && !thread.Foreign(err), thread.NoThread(err):
+	case errors.Is(err, client.ErrNoSummary) && !client.Foreign(err), client.NoThread(err):
 		only, runs = nil, true
 	case err != nil:
 		return s, err
@@ -78,12 +79,12 @@ func see(ctx context.Context, client *thread.Client, runs bool) (s seen, err err
 	known := err == nil
 	if runs {
 		add := func(e thread.Entry) error { s.fold.Add(e); return nil }
-		if _, err = client.Only(only...).Read(ctx, "0", false, add); err != nil {
+		if _, err = cl.Only(only...).Read(ctx, "0", false, add); err != nil {
 			return s, err
 		}
 	}
 	if !known {
-		s.Summary = thread.Summary{ID: client.Thread, Status: s.fold.Status()}
+		s.Summary = thread.Summary{ID: cl.Thread, Status: s.fold.Status()}
 		if run, ok := s.fold.Latest(); ok {
 			s.Run, s.Harness = run.ID, run.Harness
 		}
@@ -92,13 +93,13 @@ func see(ctx context.Context, client *thread.Client, runs bool) (s seen, err err
 }
 
 func (p *program) threadStatus(c *cli.Context) error {
-	client, err := p.command(c).reading(c.Context)
+	cl, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}
-	s, err := see(c.Context, client, c.Bool("json"))
+	s, err := see(c.Context, cl, c.Bool("json"))
 	if err != nil {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	if c.Bool("json") {
 		return p.printStatus(s)
@@ -110,7 +111,7 @@ func (p *program) threadStatus(c *cli.Context) error {
 	fmt.Fprintln(p.stdout, line)
 	if state, silence := listing.StateOf(s.Summary, s.now); state == listing.Dead && s.LastEntryAt != "" {
 		const text = "arbe: no entry from the runner for %s: if its box is gone, arbe reconcile %s ends the run\n"
-		fmt.Fprintf(p.stderr, text, listing.ShortDuration(silence), client.Thread)
+		fmt.Fprintf(p.stderr, text, listing.ShortDuration(silence), cl.Thread)
 	}
 	return nil
 }

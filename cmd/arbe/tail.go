@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // mostTail bounds -n, whose entries are held in memory.
@@ -44,7 +45,7 @@ func (p *program) tailCommand() *cli.Command {
 // tailing is a tail under way.
 type tailing struct {
 	*program
-	client *thread.Client
+	client *client.Client
 	show   func(thread.Entry) error
 	part   view.Part // shown alone; without a Run all is shown
 	fold   thread.Fold
@@ -61,17 +62,17 @@ func (p *program) threadTail(c *cli.Context) error {
 	case c.Bool("follow") && c.Bool("no-wait"):
 		return cmdline.Usage("--follow and --no-wait exclude each other")
 	}
-	client, err := p.command(c).reading(c.Context)
+	cl, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}
-	t := &tailing{program: p, client: client, from: "0"}
+	t := &tailing{program: p, client: cl, from: "0"}
 	if err := t.wait(c.Context, c.Bool("no-wait")); err != nil {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	check := func() {}
 	if t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }; !c.Bool("json") {
-		s := p.show(client, screen.Options{Full: c.Bool("full")})
+		s := p.show(cl, screen.Options{Full: c.Bool("full")})
 		defer s.Stop()
 		t.show, check = s.Entry, s.Check
 	}
@@ -81,23 +82,23 @@ func (p *program) threadTail(c *cli.Context) error {
 	case c.String("run") != "":
 		err = t.choose(c.Context, c.String("run"))
 	}
-	if thread.NotFound(err) && !thread.Gone(err) && !c.Bool("no-wait") {
+	if client.NotFound(err) && !client.Gone(err) && !c.Bool("no-wait") {
 		err = nil // it is waited for
 	}
 	if err != nil {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	switch {
 	case n > 0 && t.over() && !c.Bool("follow"): // nothing to wait for
 	case c.Bool("no-wait"):
-		if _, err = client.Read(c.Context, t.from, false, t.each); err == nil {
+		if _, err = cl.Read(c.Context, t.from, false, t.each); err == nil {
 			check()
 		}
 	default:
-		err = client.Follow(c.Context, t.from, t.each, func() bool { return t.over() && !c.Bool("follow") })
+		err = cl.Follow(c.Context, t.from, t.each, func() bool { return t.over() && !c.Bool("follow") })
 	}
 	if err != nil || !c.Bool("exit-status") {
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	return t.exit()
 }
@@ -110,19 +111,19 @@ func (t *tailing) wait(ctx context.Context, noWait bool) error {
 	}
 	entries, err := exists(ctx, t.client)
 	switch {
-	case thread.Gone(err):
+	case client.Gone(err):
 		return err
 	case err == nil && !entries:
 		fmt.Fprintf(t.stderr, "arbe: thread %s has no entries yet; waiting for the first one\n", t.client.Thread)
 		return nil
-	case thread.NoThread(err):
+	case client.NoThread(err):
 		fmt.Fprintf(t.stderr, "arbe: no such thread yet: %s; waiting for its first entry\n", t.client.Thread)
 		return nil
-	case thread.Foreign(err) && !errors.Is(err, thread.ErrNoSummary):
+	case client.Foreign(err) && !errors.Is(err, client.ErrNoSummary):
 		return err
-	case thread.Foreign(err): // an older server has no summaries; another server has no threads either
-		_, err = t.client.ReadBack(ctx, "now", func(thread.Entry) error { return thread.ErrStop })
-		if thread.Foreign(err) {
+	case client.Foreign(err): // an older server has no summaries; another server has no threads either
+		_, err = t.client.ReadBack(ctx, "now", func(thread.Entry) error { return client.ErrStop })
+		if client.Foreign(err) {
 			return err
 		}
 	}
@@ -182,7 +183,7 @@ func (t *tailing) last(ctx context.Context, n int) error {
 			return nil
 		}
 		if entries = append(entries, e); len(entries) == n {
-			return thread.ErrStop
+			return client.ErrStop
 		}
 		return nil
 	}
@@ -257,15 +258,15 @@ func (t *tailing) choose(ctx context.Context, name string) error {
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A
 // live line shows that the server is away, which the client then does not log: the log would break into that line.
 // Where a person types on the terminal, nothing on it changes in place. Of the options, Full, Typed and Ends count.
-func (p *program) show(client *thread.Client, how screen.Options) *screen.Screen {
+func (p *program) show(cl *client.Client, how screen.Options) *screen.Screen {
 	o := screen.For(p.stdout, os.Getenv)
 	if o.Typed = how.Typed && o.Live; o.Typed {
 		o.Live = false
 	}
 	if o.Live {
-		client.Log = nil
+		cl.Log = nil
 	}
-	o.Thread, o.Away, o.Server = client.Thread, client.Away, client.Address()
+	o.Thread, o.Away, o.Server = cl.Thread, cl.Away, cl.Address()
 	o.Full, o.Ends, o.Harnesses = how.Full, how.Ends, session.Harnesses()
 	if u, err := url.Parse(o.Server); err == nil {
 		o.Server = u.Scheme + "://" + u.Host

@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) threadCommand() *cli.Command {
@@ -81,12 +82,12 @@ func (p *program) threadNew(c *cli.Context) error {
 		return err
 	}
 	awaitServer(c.Context, d)
-	client, err := row.client(id.String(), token.ScopeWrite)
+	cl, err := row.client(id.String(), token.ScopeWrite)
 	if err != nil {
 		return err
 	}
 	if owned {
-		server, err := client.Health(c.Context)
+		server, err := cl.Health(c.Context)
 		if err != nil {
 			return reach(err)
 		}
@@ -94,8 +95,8 @@ func (p *program) threadNew(c *cli.Context) error {
 			return err
 		}
 	}
-	if err := client.Create(c.Context); err != nil {
-		return reachThread(client, err)
+	if err := cl.Create(c.Context); err != nil {
+		return reachThread(cl, err)
 	}
 	fmt.Fprintln(p.stdout, id)
 	return nil
@@ -127,18 +128,18 @@ func (p *program) threadPost(c *cli.Context) error {
 		return cmdline.Usage("want a thread id")
 	}
 	cmd := p.command(c)
-	client, err := cmd.writing(c.Context)
+	cl, err := cmd.writing(c.Context)
 	if err != nil {
 		return err
 	}
 	if c.NArg() > 1 {
-		return p.post(c.Context, client, []thread.Entry{chatOf(strings.Join(cmd.args[1:], " "), "", cmd.author)})
+		return p.post(c.Context, cl, []thread.Entry{chatOf(strings.Join(cmd.args[1:], " "), "", cmd.author)})
 	}
-	return p.postLines(c.Context, client)
+	return p.postLines(c.Context, cl)
 }
 
 // postLines posts the entries on stdin.
-func (p *program) postLines(ctx context.Context, client *thread.Client) error {
+func (p *program) postLines(ctx context.Context, cl *client.Client) error {
 	in := p.given(ctx, "entries (NDJSON)", true)
 	defer in.Close() // what can't be restored is gone
 	lines := bufio.NewScanner(in)
@@ -155,7 +156,7 @@ func (p *program) postLines(ctx context.Context, client *thread.Client) error {
 			return cmdline.Usage("stdin line %d: %w", n, err)
 		}
 		if batch = append(batch, e); len(batch) == thread.MaxEntries || size > thread.MaxEntry {
-			if err := p.post(ctx, client, batch); err != nil {
+			if err := p.post(ctx, cl, batch); err != nil {
 				return err
 			}
 			batch, size = nil, 0
@@ -165,16 +166,16 @@ func (p *program) postLines(ctx context.Context, client *thread.Client) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("read stdin, line %d: %w", n+1, err)
 	}
-	return p.post(ctx, client, batch)
+	return p.post(ctx, cl, batch)
 }
 
-func (p *program) post(ctx context.Context, client *thread.Client, entries []thread.Entry) error {
-	if _, err := client.Append(ctx, entries); err != nil {
-		var se *thread.StatusError
+func (p *program) post(ctx context.Context, cl *client.Client, entries []thread.Entry) error {
+	if _, err := cl.Append(ctx, entries); err != nil {
+		var se *client.StatusError
 		if errors.As(err, &se) && len(se.Entries) > 0 {
 			err = fmt.Errorf("%w (%s: %s)", err, se.Entries[0].ID, se.Entries[0].Reason)
 		}
-		return reachThread(client, err)
+		return reachThread(cl, err)
 	}
 	for _, e := range entries {
 		fmt.Fprintln(p.stdout, e.ID)
@@ -183,13 +184,13 @@ func (p *program) post(ctx context.Context, client *thread.Client, entries []thr
 }
 
 func (p *program) threadRead(c *cli.Context) error {
-	client, err := p.command(c).reading(c.Context)
+	cl, err := p.command(c).reading(c.Context)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(p.stdout)
-	_, err = client.Read(c.Context, "0", false, func(e thread.Entry) error { return printEntry(out, e) })
-	return errors.Join(reachThread(client, err), out.Flush())
+	_, err = cl.Read(c.Context, "0", false, func(e thread.Entry) error { return printEntry(out, e) })
+	return errors.Join(reachThread(cl, err), out.Flush())
 }
 
 // printEntry writes an entry as the server returns it.

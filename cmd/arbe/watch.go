@@ -13,13 +13,14 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // watch shows the list as it changes.
-func (q listQuery) watch(ctx context.Context, client *thread.Client) error {
-	w := watched{list: thread.NewList(client), filter: q.filter, limit: thread.ListLimit}
+func (q listQuery) watch(ctx context.Context, cl *client.Client) error {
+	w := watched{list: client.NewList(cl), filter: q.filter, limit: client.ListLimit}
 	if _, live := cmdline.Terminal(q.stdout); live && os.Getenv("TERM") != "dumb" && !q.json {
-		client.Log = nil // it would write into the table, which has a line for a server that is away
+		cl.Log = nil // it would write into the table, which has a line for a server that is away
 		return q.watchTable(ctx, w, q.most)
 	}
 	if q.most > 0 {
@@ -30,8 +31,8 @@ func (q listQuery) watch(ctx context.Context, client *thread.Client) error {
 
 // watched is a list to watch.
 type watched struct {
-	list   thread.List
-	filter thread.Filter
+	list   client.List
+	filter client.Filter
 	limit  int
 }
 
@@ -50,8 +51,8 @@ func (w watched) follow(ctx context.Context, f func(event any) error) error {
 	}
 	go func() {
 		ended <- w.list.Watch(ctx, w.filter, w.limit,
-			func(page thread.ListPage) error { return send(page) },
-			func(v thread.Change) error { return send(v) })
+			func(page client.ListPage) error { return send(page) },
+			func(v client.Change) error { return send(v) })
 	}()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -97,7 +98,7 @@ func (p *program) watchLines(ctx context.Context, w watched, asJSON bool) error 
 			}
 			v, err := w.list.Thread(ctx, gone[0])
 			switch {
-			case thread.NoThread(err):
+			case client.NoThread(err):
 				err = deleted(gone[0])
 			case err == nil:
 				err = left(v)
@@ -112,9 +113,9 @@ func (p *program) watchLines(ctx context.Context, w watched, asJSON bool) error 
 	}
 	return w.follow(ctx, func(event any) error {
 		switch e := event.(type) {
-		case thread.ListPage:
+		case client.ListPage:
 			gone = append(gone, b.Replace(e)...)
-		case thread.Change:
+		case client.Change:
 			known := b.Printed(e.Summary.ID)
 			switch on := b.Change(e); {
 			case e.Deleted && known:
@@ -160,10 +161,10 @@ func (p *program) watchTable(ctx context.Context, w watched, most int) (err erro
 	var last time.Time // when the server sent a page last
 	return w.follow(ctx, func(event any) error {
 		switch e := event.(type) {
-		case thread.ListPage:
+		case client.ListPage:
 			b.Replace(e)
 			last = time.Now()
-		case thread.Change:
+		case client.Change:
 			b.Change(e)
 		}
 		_, height, _ := cmdline.TerminalSize(p.stdout)

@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Where no server has the folder, the log is copied from there; where there is none, nothing is made.
@@ -23,7 +24,7 @@ func TestBackupOfFolder(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 	url, stop := serve(t, daemon.Config{Addr: "127.0.0.1:0", Data: data, Secrets: [][]byte{secret}})
-	c := &thread.Client{Base: thread.BaseURL(url), Thread: "t1", Token: thread.StaticToken(writer(t, "t1"))}
+	c := &client.Client{Base: thread.BaseURL(url), Thread: "t1", Token: client.StaticToken(writer(t, "t1"))}
 	if _, err := c.Append(t.Context(), []thread.Entry{{ID: "a", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/internal/test/output"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // TestServeWithEverything runs a server with TLS, a limit on requests, the access log and the measurements.
@@ -35,7 +36,7 @@ func TestServeWithEverything(t *testing.T) {
 	asked := make(chan error, 1)
 	cfg.Parts = func(s daemon.Serving) daemon.Parts {
 		return daemon.Parts{Beside: func(ctx context.Context) error {
-			_, err := (&thread.Client{Base: thread.BaseURL(s.URL), Thread: "t1", HTTP: s.HTTP}).Health(ctx)
+			_, err := (&client.Client{Base: thread.BaseURL(s.URL), Thread: "t1", HTTP: s.HTTP}).Health(ctx)
 			asked <- err
 			return nil
 		}}
@@ -52,7 +53,7 @@ func TestServeWithEverything(t *testing.T) {
 	if err := <-asked; err != nil {
 		t.Errorf("the server asks itself: %v", err)
 	}
-	client := &http.Client{
+	cl := &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},
 	}
 	token := writer(t, "t1")
@@ -64,7 +65,7 @@ func TestServeWithEverything(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := client.Do(req)
+		resp, err := cl.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

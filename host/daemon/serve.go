@@ -35,7 +35,7 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
 	"arbe.0sk.ar/runner/session"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Config is the configuration of Serve.
@@ -290,10 +290,10 @@ func (c Config) mostConnections() int {
 
 // ownClient returns a client for the server of this process; serves is nil for one without TLS.
 func ownClient(serves *tls.Config) *http.Client {
-	client := thread.NewHTTP()
-	transport := client.Transport.(*http.Transport)
+	cl := client.NewHTTP()
+	transport := cl.Transport.(*http.Transport)
 	if transport.Proxy = nil; serves != nil {
 		transport.TLSClientConfig = httpd.OwnTLS(serves)
 	}
-	return client
+	return cl
 }

@@ -15,6 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // patience is how long anything may take that must come. It is no promise of the server's.
@@ -85,7 +86,7 @@ func TestServe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &thread.Client{Base: thread.BaseURL(url), Thread: "t1", Token: thread.StaticToken(token)}
+		c := &client.Client{Base: thread.BaseURL(url), Thread: "t1", Token: client.StaticToken(token)}
 		e := thread.Entry{ID: "a", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}
 		if _, err := c.Append(t.Context(), []thread.Entry{e}); err != nil {
 			t.Fatal(err)
@@ -167,7 +168,7 @@ func TestServeSettlesOnRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &thread.Client{Base: thread.BaseURL(url), Thread: e.id, Token: thread.StaticToken(signed)}
+		c := &client.Client{Base: thread.BaseURL(url), Thread: e.id, Token: client.StaticToken(signed)}
 		entry := thread.Entry{ID: "r1.running", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(e.payload)}
 		if _, err := c.Append(t.Context(), []thread.Entry{entry}); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Provider is what a Boxes needs of a provider of boxes. sandbox.Local and sandbox.Daytona are such.
@@ -22,7 +23,7 @@ type Provider interface {
 // Boxes finds the box of a thread: that of its newest run which had one.
 type Boxes struct {
 	// Client is the host's client of the thread.
-	Client *thread.Client
+	Client *client.Client
 	// Lease returns the lease of a box.
 	Lease func(ctx context.Context, box sandbox.Ref) (lease.Lease, error)
 	// Provider returns the provider with the name; an error if it is not configured here.
@@ -42,7 +43,7 @@ func (b Boxes) Named(ctx context.Context) (sandbox.Ref, error) {
 	var fold thread.Fold
 	runs := b.Client.Only("signal.dispatch.", "signal.thread.") // the output of commands may be long
 	_, err := runs.Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		return sandbox.Ref{}, fmt.Errorf("read the thread: %w", err)
 	}
 	all := fold.Runs()

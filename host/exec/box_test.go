@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Find gives the box of a thread's newest run, which is live, or the reason.
@@ -211,7 +212,7 @@ func TestRowed(t *testing.T) {
 			h.Box = exec.Rowed{Task: task, Launcher: &launch.Launcher{
 				Provider: c, Client: h.Client,
 				Rows: &resolve.Resolver{
-					Rows: rows, Provider: c, Client: func(string) *thread.Client { return h.Client },
+					Rows: rows, Provider: c, Client: func(string) *client.Client { return h.Client },
 				},
 			}}.Box
 			_, err := h.Fire(t.Context(), post(t, h))
@@ -250,13 +251,13 @@ func TestRowed(t *testing.T) {
 }
 
 // healthy returns a client of a server that also answers whether it is well.
-func healthy(t *testing.T, server *fakethread.Server) *thread.Client {
+func healthy(t *testing.T, server *fakethread.Server) *client.Client {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
 	mux.Handle("/", server)
 	whole := httptest.NewServer(mux)
 	t.Cleanup(whole.Close)
-	client := server.Client()
-	client.Base = thread.BaseURL(whole.URL)
-	return client
+	cl := server.Client()
+	cl.Base = thread.BaseURL(whole.URL)
+	return cl
 }

@@ -28,6 +28,8 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // Request is a command to run.
@@ -58,7 +60,7 @@ const margin = 6*time.Hour + 10*time.Minute
 // Host is what a command needs of its host. All fields but Progress are required.
 type Host struct {
 	// Client is the host's client of the thread.
-	Client *thread.Client
+	Client *client.Client
 	// Box returns the box for a command, opened and held for this process; release ends that hold. It may make one.
 	Box func(ctx context.Context, p Posted) (box sandbox.Sandbox, release func(), err error)
 	// Lease returns the lease of a box.
@@ -125,9 +127,9 @@ func (h *Host) Post(ctx context.Context, r Request) (Posted, error) {
 	if r.Shown == "" {
 		r.Shown = shown(r.Argv)
 	}
-	redact := redactor(r)
+	hide := redactor(r)
 	ack, err := h.Client.Append(ctx, []thread.Entry{entry(r, 0, thread.ExecStarted{
-		Exec: signal(r, thread.TypeExecStarted), Command: redact.Text(r.Shown), Cwd: r.Cwd,
+		Exec: signal(r, thread.TypeExecStarted), Command: hide.Text(r.Shown), Cwd: r.Cwd,
 		TimeoutMs: r.Timeout.Milliseconds(),
 	})})
 	if err != nil {
@@ -151,12 +153,12 @@ func shown(argv []string) string {
 }
 
 // redactor removes the secrets of a request's variables.
-func redactor(r Request) *thread.Redactor {
+func redactor(r Request) *redact.Redactor {
 	var environ []string
 	for name, value := range r.Env {
 		environ = append(environ, name+"="+value)
 	}
-	return thread.NewRedactor(environ, r.Secrets)
+	return redact.New(environ, r.Secrets)
 }
 
 func signal(r Request, typ string) thread.Exec { return thread.Exec{Type: typ, ExecID: r.ID} }
@@ -204,7 +206,7 @@ func (h *Host) Fire(ctx context.Context, p Posted) (box sandbox.Ref, err error) 
 	defer cancel()
 	// The supervisor takes this number when it begins. Only one of the two gets it.
 	_, perr := h.Client.Append(life, []thread.Entry{entry(p.Request, 1, end)})
-	var taken *thread.StatusError
+	var taken *client.StatusError
 	if errors.As(perr, &taken) && taken.Status == http.StatusConflict {
 		return box, nil
 	}
@@ -230,7 +232,7 @@ func (h *Host) untilCancelled(ctx context.Context, p Posted) (watched context.Co
 			var c thread.ExecCancel
 			if json.Unmarshal(e.Payload, &c) == nil && c.Type == thread.TypeExecCancel && c.ExecID == p.ID {
 				cancel(errCancelled)
-				return thread.ErrStop
+				return client.ErrStop
 			}
 			return nil
 		}, nil)
@@ -345,10 +347,10 @@ func (e *NoCommandError) Error() string {
 }
 
 // Cancel asks for the end of a command. It returns a *NoCommandError if the thread has none that is open.
-func Cancel(ctx context.Context, client *thread.Client, execID, author, reason string) error {
+func Cancel(ctx context.Context, cl *client.Client, execID, author, reason string) error {
 	var fold thread.Fold
 	known := false
-	ends := client.Only(thread.TypeExecStarted, thread.TypeExecFinished) // output may be long
+	ends := cl.Only(thread.TypeExecStarted, thread.TypeExecFinished) // output may be long
 	_, err := ends.Read(ctx, "0", false, func(e thread.Entry) error {
 		fold.Add(e)
 		known = known || e.ID == thread.ExecID(execID, 0)
@@ -358,14 +360,14 @@ func Cancel(ctx context.Context, client *thread.Client, execID, author, reason s
 		return err
 	}
 	if _, open := fold.OpenExec(execID); !open {
-		return &NoCommandError{client.Thread, execID, known}
+		return &NoCommandError{cl.Thread, execID, known}
 	}
-	return Ask(ctx, client, execID, author, reason)
+	return Ask(ctx, cl, execID, author, reason)
 }
 
 // Ask posts a request to end a command, whether it is open or not.
-func Ask(ctx context.Context, client *thread.Client, execID, author, reason string) error {
-	_, err := client.Append(ctx, []thread.Entry{{
+func Ask(ctx context.Context, cl *client.Client, execID, author, reason string) error {
+	_, err := cl.Append(ctx, []thread.Entry{{
 		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: author,
 		Payload: thread.Marshal(thread.ExecCancel{
 			Exec: thread.Exec{Type: thread.TypeExecCancel, ExecID: execID}, Reason: reason,

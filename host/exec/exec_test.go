@@ -22,6 +22,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // machine is a box that runs nothing, its lease, and its provider.
@@ -190,7 +191,7 @@ func TestFire(t *testing.T) {
 	s.Allow(thread.ExecID("c1", 0))
 	other := asked
 	other.Argv = []string{"other"}
-	var se *thread.StatusError
+	var se *client.StatusError
 	if _, err := h.Post(t.Context(), other); !errors.As(err, &se) || se.Status != http.StatusConflict {
 		t.Errorf("another command with the id: %v", err)
 	}

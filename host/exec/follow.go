@@ -6,17 +6,18 @@ import (
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Follow passes the output of a command to f, in order, from an offset of the thread on, and returns the command's end.
 // ok is false if ctx ended before.
 func Follow(
-	ctx context.Context, client *thread.Client, execID, offset string, f func(thread.ExecOutput) error,
+	ctx context.Context, cl *client.Client, execID, offset string, f func(thread.ExecOutput) error,
 ) (end thread.ExecFinished, ok bool, err error) {
 	if offset == "" {
 		offset = "0"
 	}
-	err = client.Only("signal.exec.").Follow(ctx, offset, func(e thread.Entry) error {
+	err = cl.Only("signal.exec.").Follow(ctx, offset, func(e thread.Entry) error {
 		id, _, is := thread.ParseExecID(e.ID)
 		if !is || id != execID || ok {
 			return nil
@@ -34,7 +35,7 @@ func Follow(
 		case thread.TypeExecFinished:
 			if json.Unmarshal(e.Payload, &end) == nil {
 				ok = true
-				return thread.ErrStop
+				return client.ErrStop
 			}
 		}
 		return nil

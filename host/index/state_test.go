@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // signalled returns an entry with a signal of a run.
@@ -55,7 +56,7 @@ func runsOf(t testing.TB, name string, content []byte) (entries []thread.Entry) 
 		signalled("r1", "started", thread.TypeStarted, `,"pid":7,"cwd":"/w","resume":"none"`),
 	)
 	enc := mirror.Encoder{
-		Namer: mirror.Namer{Dialect: recorded.Dialect(t, name), Session: "s1"}, Redact: &thread.Redactor{},
+		Namer: mirror.Namer{Dialect: recorded.Dialect(t, name), Session: "s1"}, Redact: &redact.Redactor{},
 		Prompt: "r1.prompt",
 	}
 	i := -1

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // noting is a provider that notes what is done to its one box. making is called while the box is made.
@@ -94,7 +95,7 @@ func TestCancelBeforeTheRunner(t *testing.T) {
 			}
 			l := launch.Launcher{
 				Provider: p, Client: healthy(t, server), StreamURL: "http://threads.test",
-				Boxes:  func(string) *thread.Client { return leases.Client() },
+				Boxes:  func(string) *client.Client { return leases.Client() },
 				Agent:  launch.Agent{Program: "pi"},
 				Tokens: func(string, string, string) (string, string, error) { return "w", "r", nil },
 				Runner: func(string) (string, error) { return program, nil },

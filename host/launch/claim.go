@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // claimTimeout is the age at which a claim without its run counts as left by a launch that died. It matters for servers
@@ -37,13 +38,13 @@ type claim struct {
 }
 
 // read reads the new signals of the thread.
-func (g *log) read(ctx context.Context, client *thread.Client) error {
+func (g *log) read(ctx context.Context, cl *client.Client) error {
 	from := g.next
 	if from == "" {
 		from, g.fold, g.cancels = "0", thread.Fold{}, nil
 		g.claims, g.steps = map[int]claim{}, map[string]map[string]int{}
 	}
-	page, err := client.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
+	page, err := cl.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
 		g.fold.Add(e)
 		if c, is := cancelOf(e, &g.fold); is {
 			g.cancels = append(g.cancels, c)
@@ -58,7 +59,7 @@ func (g *log) read(ctx context.Context, client *thread.Client) error {
 		}
 		return nil
 	})
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		return fmt.Errorf("read the thread: %w", err)
 	}
 	g.next, g.now = page.Next, page.Now
@@ -125,7 +126,7 @@ func (g *launching) claim(ctx context.Context, more ...thread.Entry) error {
 	} else if err = g.post(ctx, mine); err == nil { // an older server has no atomic append: the claim alone decides
 		err = g.post(ctx, run...)
 	}
-	var se *thread.StatusError
+	var se *client.StatusError
 	if !errors.As(err, &se) || se.Status != http.StatusConflict {
 		return err
 	}

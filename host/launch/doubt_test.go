@@ -12,7 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // answers is a provider whose box b1 was used by the thread's last run. It gives one answer after the other; the last
@@ -115,13 +115,13 @@ func TestFormerBoxInDoubt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &answers{all: tt.all, listed: tt.listed}
-				client := func(id string) *thread.Client {
-					return &thread.Client{
-						Base: "http://threads.test/api/stream", Thread: id, Token: thread.StaticToken("t"),
+				cl := func(id string) *client.Client {
+					return &client.Client{
+						Base: "http://threads.test/api/stream", Thread: id, Token: client.StaticToken("t"),
 						HTTP: &http.Client{Transport: ended{}},
 					}
 				}
-				l := launch.Launcher{Provider: p, Client: client("t1"), Boxes: client}
+				l := launch.Launcher{Provider: p, Client: cl("t1"), Boxes: cl}
 				task := launch.Task{Thread: "t1", Run: "r2", Prompt: "go on", Harness: "pi", Resume: true}
 				_, err := l.Launch(t.Context(), task)
 				if err == nil || !strings.Contains(err.Error(), tt.err) {

@@ -11,7 +11,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // shared is a provider with one box, in which the runner of another thread runs. Its own is never started.
@@ -54,7 +54,7 @@ func TestLostStartInASharedBox(t *testing.T) {
 			server, leases := fakethread.New(t, nil), fakethread.New(t, nil)
 			l := launch.Launcher{
 				Provider: shared{runner: runs}, Client: healthy(t, server), StreamURL: "http://threads.test",
-				Boxes:  func(string) *thread.Client { return leases.Client() },
+				Boxes:  func(string) *client.Client { return leases.Client() },
 				Agent:  launch.Agent{Program: "pi"},
 				Tokens: func(string, string, string) (string, string, error) { return "w", "r", nil },
 				Runner: func(string) (string, error) { return program, nil },

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // oneBox is a provider with a live box, which can't be opened.
@@ -47,15 +48,15 @@ func (oneBox) Create(context.Context, sandbox.Options) (sandbox.Sandbox, error) 
 func (oneBox) Destroy(context.Context, string) error { return errors.New("not destroyed") }
 
 // healthy returns a client of a server that also answers whether it is well.
-func healthy(t *testing.T, server *fakethread.Server) *thread.Client {
+func healthy(t *testing.T, server *fakethread.Server) *client.Client {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
 	mux.Handle("/", server)
 	whole := httptest.NewServer(mux)
 	t.Cleanup(whole.Close)
-	client := server.Client()
-	client.Base = thread.BaseURL(whole.URL)
-	return client
+	cl := server.Client()
+	cl.Base = thread.BaseURL(whole.URL)
+	return cl
 }
 
 // A launch without rows neither holds nor opens the box of a thread if that has a row. One without a row it holds.
@@ -89,7 +90,7 @@ func TestFormerBoxWithARow(t *testing.T) {
 			})
 			l := launch.Launcher{
 				Provider: oneBox{tt.labels}, Client: healthy(t, server),
-				Boxes: func(string) *thread.Client { return leases.Client() },
+				Boxes: func(string) *client.Client { return leases.Client() },
 			}
 			_, err := l.Launch(t.Context(), launch.Task{
 				Thread: "t1", Run: "r2", Prompt: "go on", Harness: "pi", Resume: true,
@@ -145,7 +146,7 @@ func TestFormerBoxStays(t *testing.T) {
 		thread.StatusChanged{Signal: signal, Status: thread.StatusCompleted})})
 	l := launch.Launcher{
 		Provider: stayer{oneBox: oneBox{map[string]string{sandbox.LabelThread: "t1"}}, stays: &stays}, Client: healthy(t, server),
-		Boxes: func(string) *thread.Client { return leases.Client() },
+		Boxes: func(string) *client.Client { return leases.Client() },
 	}
 	_, err := l.Launch(t.Context(), launch.Task{
 		Thread: "t1", Run: "r2", Prompt: "go on", Harness: "pi", Resume: true,

@@ -38,6 +38,8 @@ import (
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // Task is the run to launch.
@@ -107,9 +109,9 @@ type Launcher struct {
 	Provider Provider
 	Agent    Agent
 	// Client is the host's client of the thread.
-	Client *thread.Client
+	Client *client.Client
 	// Boxes returns a client of the stream with a box's lease.
-	Boxes func(threadID string) *thread.Client
+	Boxes func(threadID string) *client.Client
 	// Tokens signs the runner's tokens: one to write, and one to renew that. Both are bound to the thread, the run and
 	// the author of its entries; "" for none.
 	Tokens func(threadID, runID, author string) (write, renew string, err error)
@@ -173,7 +175,7 @@ var ErrRow = errors.New("it has a row in a database that this launch does not us
 type launching struct {
 	*Launcher
 	Task
-	server thread.Health
+	server client.Health
 	thread log
 	steps  *steps
 	row    *resolve.Box // of the thread's row; nil without rows, or before it is known
@@ -183,7 +185,7 @@ type launching struct {
 
 	secrets map[string]string // what Secrets has returned
 
-	redact *thread.Redactor // of the secrets that are known; never nil
+	redact *redact.Redactor // of the secrets that are known; never nil
 
 	outputMu sync.Mutex
 	outputs  [2]shown // of the command that runs
@@ -225,7 +227,7 @@ func (l *Launcher) Launch(ctx context.Context, t Task) (Launched, error) {
 	return done, nil
 }
 
-func (l *Launcher) launching(t Task, server thread.Health) *launching {
+func (l *Launcher) launching(t Task, server client.Health) *launching {
 	return &launching{Launcher: l, Task: t, server: server, redact: t.redactor()}
 }
 
@@ -424,7 +426,7 @@ func (g *launching) create(ctx context.Context, labels map[string]string) (box s
 func (l *Launcher) reaper(labels map[string]string) *reap.Reaper {
 	return &reap.Reaper{
 		Name: l.Provider.Name(), Provider: l.Provider,
-		Client: func(id string) (*thread.Client, error) {
+		Client: func(id string) (*client.Client, error) {
 			if id == l.Client.Thread {
 				return l.Client, nil
 			}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // noteSecrets adds files to the box's list of those that hold secrets, for who posts what is printed in the box. Paths
@@ -20,7 +20,7 @@ func noteSecrets(ctx context.Context, box sandbox.Sandbox, paths []string) error
 	if len(paths) == 0 {
 		return nil
 	}
-	const script = `umask 077; list="$HOME/` + thread.SecretFiles + `"; mkdir -p "${list%/*}" && touch "$list" &&
+	const script = `umask 077; list="$HOME/` + redact.Files + `"; mkdir -p "${list%/*}" && touch "$list" &&
 { cat "$list"; printf '%s\n' "$@"; } | sort -u >"$list.new" && mv "$list.new" "$list"`
 	_, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, script, paths...)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // redactor removes the secrets that the box is given from what is posted and printed: a command may print them. The
 // variables of --env and --setup-env are secrets whatever their names are, and so are the files of --file.
-func (t Task) redactor() *thread.Redactor {
+func (t Task) redactor() *redact.Redactor {
 	environ := []string{"GITHUB_TOKEN=" + t.Box.Token}
 	var names []string
 	add := func(env map[string]string, named bool) {
@@ -27,13 +27,13 @@ func (t Task) redactor() *thread.Redactor {
 	for _, c := range t.Make.Setup {
 		add(c.Env, false)
 	}
-	r := thread.NewRedactor(environ, names)
+	r := redact.New(environ, names)
 	for _, f := range t.Files {
-		r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), thread.MaxSecretFile)]))
+		r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), redact.MaxSecretFile)]))
 	}
 	for _, f := range t.Make.Files {
 		if f.Sensitive {
-			r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), thread.MaxSecretFile)]))
+			r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), redact.MaxSecretFile)]))
 		}
 	}
 	return r
@@ -51,8 +51,8 @@ const mostLine = 64 << 10
 
 // shown is an output of a command in the box, as it is shown.
 type shown struct {
-	redact *thread.Redacted // nil before the first part
-	line   string           // one that has not ended, without secrets
+	redact *redact.Parts // nil before the first part
+	line   string        // one that has not ended, without secrets
 }
 
 // output reports the output of a command in the box as progress, by lines. A secret that comes in several parts or

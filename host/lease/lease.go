@@ -28,6 +28,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // TypeLease is the payload type of a record.
@@ -121,7 +122,7 @@ type Lease interface {
 
 // OnStream is the lease of a box without a row: records on a stream of the box's own.
 type OnStream struct {
-	Client *thread.Client // of the box's stream, which is that of Stream
+	Client *client.Client // of the box's stream, which is that of Stream
 }
 
 // Read is Lease's.
@@ -144,7 +145,7 @@ func (l OnStream) readOn(ctx context.Context, s *State) error {
 		s.add(r, e.Received())
 		return nil
 	})
-	if err != nil && !thread.NoThread(err) {
+	if err != nil && !client.NoThread(err) {
 		return fmt.Errorf("read the lease %s: %w", l.Client.Thread, err)
 	}
 	s.offset, s.Now = page.Next, page.Now
@@ -225,7 +226,7 @@ func (l OnStream) append(ctx context.Context, decide func(State) (Record, error)
 			ctx,
 			[]thread.Entry{{ID: recordID(s.records), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(r)}},
 		)
-		var taken *thread.StatusError
+		var taken *client.StatusError
 		switch {
 		case err == nil:
 			return nil

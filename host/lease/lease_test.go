@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // newLease is the lease of a box, on a thread server of the test's.
@@ -51,7 +52,7 @@ func newLease(t *testing.T) lease.OnStream {
 			},
 		)
 	}
-	return lease.OnStream{Client: &thread.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}
+	return lease.OnStream{Client: &client.Client{Base: thread.BaseURL(srv.URL), Thread: id, Token: token}}
 }
 
 var errNeeded = errors.New("needed")

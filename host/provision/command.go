@@ -13,7 +13,7 @@ import (
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // ErrLocal is returned for what would run as the user of this process, and may not.
@@ -26,10 +26,10 @@ const ofThread = "the provider of the thread's box"
 // missing or dead is made then, by the environment with this id; "" leaves the choice. The command gets the secrets of
 // the box's environment: one that is missing ends it on the thread.
 func (h *Host) Command(
-	ctx context.Context, client *thread.Client, r *exec.Request, environment string, progress func(string),
+	ctx context.Context, cl *client.Client, r *exec.Request, environment string, progress func(string),
 ) (x *exec.Host, rowed bool, err error) {
 	x = &exec.Host{
-		Client: client, Box: h.BoxOf(client).Box, Lease: h.lease(client), Runner: h.Runner, StreamURL: h.StreamURL,
+		Client: cl, Box: h.BoxOf(cl).Box, Lease: h.lease(cl), Runner: h.Runner, StreamURL: h.StreamURL,
 		Tokens: execTokens(h.Key, ""), Progress: progress,
 	}
 	p, err := h.onRows(ctx, r.Thread, func(all Rows) (rows.Place, error) {
@@ -59,7 +59,7 @@ func (h *Host) Command(
 	maps.Copy(t.Env, r.Env)
 	r.Env, r.Secrets = t.Env, slices.Sorted(maps.Keys(secrets))
 	x.Tokens = execTokens(h.Key, p.House)
-	x.Box = exec.Rowed{Task: t, Launcher: h.boxer(p, provider, client, progress)}.Box
+	x.Box = exec.Rowed{Task: t, Launcher: h.boxer(p, provider, cl, progress)}.Box
 	return x, true, nil
 }
 
@@ -77,8 +77,8 @@ func (h *Host) usable(place, name string) (Provider, error) {
 
 // Reaches returns an error where a thread without a row names no box, or one that this host does not use. Whether the
 // box lives is found out when the command is started.
-func (h *Host) Reaches(ctx context.Context, client *thread.Client) error {
-	ref, err := h.BoxOf(client).Named(ctx)
+func (h *Host) Reaches(ctx context.Context, cl *client.Client) error {
+	ref, err := h.BoxOf(cl).Named(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,9 +92,9 @@ func (h *Host) Reaches(ctx context.Context, client *thread.Client) error {
 }
 
 // BoxOf returns what finds the box that a thread without a row names.
-func (h *Host) BoxOf(client *thread.Client) exec.Boxes {
+func (h *Host) BoxOf(cl *client.Client) exec.Boxes {
 	provider := func(name string) (exec.Provider, error) { return h.Provider(ofThread, name) }
-	return exec.Boxes{Client: client, Lease: h.lease(client), Labels: h.labels, Provider: provider}
+	return exec.Boxes{Client: cl, Lease: h.lease(cl), Labels: h.labels, Provider: provider}
 }
 
 // labels returns the labels of a box; none of one that its provider does not list.
@@ -112,14 +112,14 @@ func (h *Host) labels(ctx context.Context, box sandbox.Ref) (map[string]string, 
 }
 
 // lease returns what returns the lease of a box: that of its row, or one on a stream.
-func (h *Host) lease(client *thread.Client) func(context.Context, sandbox.Ref) (lease.Lease, error) {
+func (h *Host) lease(cl *client.Client) func(context.Context, sandbox.Ref) (lease.Lease, error) {
 	return func(ctx context.Context, box sandbox.Ref) (lease.Lease, error) {
 		labels, err := h.labels(ctx, box)
 		switch row := labels[sandbox.LabelRow]; {
 		case err != nil:
 			return nil, err
 		case row == "":
-			return lease.OnStream{Client: Client(h.Key, client, lease.Stream(box))}, nil
+			return lease.OnStream{Client: Client(h.Key, cl, lease.Stream(box))}, nil
 		case h.Rows == nil:
 			return nil, NoRows(box)
 		default:

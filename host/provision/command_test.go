@@ -13,7 +13,7 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // boxes is a provider without boxes.
@@ -39,7 +39,7 @@ func host(provider string) *Host {
 		place:   rows.Place{Environment: e, Provider: provider},
 	}
 	return &Host{
-		Client:    func(id string) (*thread.Client, error) { return &thread.Client{Thread: id}, nil },
+		Client:    func(id string) (*client.Client, error) { return &client.Client{Thread: id}, nil },
 		Provider:  func(_, name string) (Provider, error) { return boxes{name: name}, nil },
 		StreamURL: func(string) (string, error) { return "http://127.0.0.1:1", nil },
 		Log:       slog.New(slog.DiscardHandler),
@@ -57,7 +57,7 @@ func command(thread string) *exec.Request {
 // A command of a thread with a row gets the secrets of the environment; a variable that the caller names outranks one.
 func TestCommand(t *testing.T) {
 	h, r := host("daytona"), command("t")
-	_, rowed, err := h.Command(t.Context(), &thread.Client{}, r, "", nil)
+	_, rowed, err := h.Command(t.Context(), &client.Client{}, r, "", nil)
 	if err != nil || !rowed {
 		t.Fatalf("rowed %v, %v", rowed, err)
 	}
@@ -73,7 +73,7 @@ func TestCommand(t *testing.T) {
 func TestMissingSecret(t *testing.T) {
 	h, r := host("daytona"), command("t")
 	h.Secrets = func(context.Context, string) (map[string]string, error) { return nil, rows.ErrMissing }
-	x, rowed, err := h.Command(t.Context(), &thread.Client{}, r, "", nil)
+	x, rowed, err := h.Command(t.Context(), &client.Client{}, r, "", nil)
 	if err != nil || !rowed || x.Box == nil || len(r.Secrets) != 0 {
 		t.Errorf("rowed %v, %v, secrets %v", rowed, err, r.Secrets)
 	}
@@ -113,7 +113,7 @@ func TestCommandRefused(t *testing.T) {
 		if tt.missing {
 			h.Provider = func(string, string) (Provider, error) { return nil, unset }
 		}
-		_, rowed, err := h.Command(t.Context(), &thread.Client{}, command(tt.thread), "", nil)
+		_, rowed, err := h.Command(t.Context(), &client.Client{}, command(tt.thread), "", nil)
 		if !errors.Is(err, tt.err) || tt.err == nil && rowed != tt.rowed {
 			t.Errorf("%s: rowed %v, %v", tt.name, rowed, err)
 		}
@@ -132,7 +132,7 @@ func TestLeaseOfRow(t *testing.T) {
 		labels := map[string]string{sandbox.LabelRow: "s1"}
 		return boxes{name: name, all: []sandbox.Box{{Ref: ref, Labels: labels}}}, nil
 	}
-	_, err := h.lease(&thread.Client{})(t.Context(), ref)
+	_, err := h.lease(&client.Client{})(t.Context(), ref)
 	if err == nil || err.Error() != NoRows(ref).Error() {
 		t.Errorf("got %v", err)
 	}

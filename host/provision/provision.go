@@ -23,13 +23,13 @@ import (
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Host is what this host has for runs, commands and tasks. Its methods may be called at the same time.
 type Host struct {
 	// Client returns a client that writes a thread.
-	Client func(threadID string) (*thread.Client, error)
+	Client func(threadID string) (*client.Client, error)
 	// Provider returns the provider of boxes with a name, which stands in a place, such as --sandbox.
 	Provider func(place, name string) (Provider, error)
 	// StreamURL returns the address of the thread server as a box of the provider reaches it.
@@ -104,7 +104,7 @@ func (h *Host) Follow(t *launch.Task, p rows.Place) error {
 // Launcher returns what launches a task with a client of its thread. The place of a thread without a row is the zero
 // one.
 func (h *Host) Launcher(
-	t launch.Task, p rows.Place, provider Provider, client *thread.Client, progress func(string),
+	t launch.Task, p rows.Place, provider Provider, cl *client.Client, progress func(string),
 ) (*launch.Launcher, error) {
 	agent, err := catalog.Lookup(t.Harness)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Host) Launcher(
 	if t.Live {
 		agent = agent.ForLive()
 	}
-	l := h.boxer(p, provider, client, progress)
+	l := h.boxer(p, provider, cl, progress)
 	l.Agent = launch.Agent{Program: agent.Binary, Package: agent.Package}
 	l.Tokens = runTokens(h.Key, p.House)
 	l.StreamURL, err = h.StreamURL(provider.Name())
@@ -122,10 +122,10 @@ func (h *Host) Launcher(
 
 // boxer returns what gives a thread its box.
 func (h *Host) boxer(
-	p rows.Place, provider Provider, client *thread.Client, progress func(string),
+	p rows.Place, provider Provider, cl *client.Client, progress func(string),
 ) *launch.Launcher {
-	others := func(id string) *thread.Client { return Client(h.Key, client, id) }
-	l := &launch.Launcher{Provider: provider, Client: client, Boxes: others, Runner: h.Runner, Progress: progress}
+	others := func(id string) *client.Client { return Client(h.Key, cl, id) }
+	l := &launch.Launcher{Provider: provider, Client: cl, Boxes: others, Runner: h.Runner, Progress: progress}
 	if p.House != "" {
 		l.Rows = &resolve.Resolver{Rows: h.Boxes, Provider: provider, Client: others, Progress: progress}
 	}

@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // CheckHarness makes the harness of a task that of the catalog. A task without a harness and an agent is pi's.
@@ -43,8 +44,8 @@ func Delegating(to rows.Tasks) func(context.Context, rows.Task) (rows.Task, bool
 }
 
 // Announce posts a task on its parent's thread.
-func Announce(ctx context.Context, client *thread.Client, o rows.Task) error {
-	_, err := client.Append(ctx, []thread.Entry{{
+func Announce(ctx context.Context, cl *client.Client, o rows.Task) error {
+	_, err := cl.Append(ctx, []thread.Entry{{
 		ID: thread.SpawnID(o.Thread), TS: thread.Stamp(time.Now()), AuthorID: o.Author,
 		Payload: thread.Marshal(thread.AgentSpawn{
 			Type: thread.TypeAgentSpawn, ChildThreadID: o.Thread, AgentID: o.Agent,
@@ -55,12 +56,12 @@ func Announce(ctx context.Context, client *thread.Client, o rows.Task) error {
 
 // Announce implements Tasks. An id that is taken by another entry stays so: its writer may write the parent.
 func (h *Host) Announce(ctx context.Context, o rows.Task) error {
-	client, err := h.Client(o.Parent)
+	cl, err := h.Client(o.Parent)
 	if err != nil {
 		return err
 	}
-	err = Announce(ctx, client, o)
-	var se *thread.StatusError
+	err = Announce(ctx, cl, o)
+	var se *client.StatusError
 	if errors.As(err, &se) && se.Status == http.StatusConflict {
 		h.Log.Warn("task not announced: the id is taken", "thread", o.Thread, "parent", o.Parent)
 		return nil
@@ -90,11 +91,11 @@ func (h *Host) Launch(ctx context.Context, o rows.Task) error {
 
 // Refuse implements Tasks.
 func (h *Host) Refuse(ctx context.Context, o rows.Task, cause error) error {
-	client, err := h.Client(o.Thread)
+	cl, err := h.Client(o.Thread)
 	if err != nil {
 		return err
 	}
-	launcher := &launch.Launcher{Client: client}
+	launcher := &launch.Launcher{Client: cl}
 	return waits(launcher.Refuse(ctx, h.task(o), cause))
 }
 
@@ -109,7 +110,7 @@ func waits(err error) error {
 
 // Temporary implements Tasks.
 func (*Host) Temporary(err error) bool {
-	var se *thread.StatusError
+	var se *client.StatusError
 	if errors.As(err, &se) {
 		switch se.Status {
 		case http.StatusBadRequest, http.StatusConflict, http.StatusGone, http.StatusRequestEntityTooLarge:
@@ -162,12 +163,12 @@ func (h *Host) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, laun
 	if err != nil {
 		return fail(err)
 	}
-	client, err := h.Client(o.Thread)
+	cl, err := h.Client(o.Thread)
 	if err != nil {
 		return fail(err)
 	}
 	progress := func(step string) { h.Log.Debug("launch", "thread", o.Thread, "step", step) }
-	l, err := h.Launcher(t, p, provider, client, progress)
+	l, err := h.Launcher(t, p, provider, cl, progress)
 	if err != nil {
 		return fail(err)
 	}
@@ -191,11 +192,11 @@ const withdrawLease = 20 * time.Second
 // Withdraw ends a task that waits, if its thread asks for that. One that a host has is left to that host: done is false
 // then.
 func (h *Host) Withdraw(ctx context.Context, q Waiting, o rows.Task) (done bool, err error) {
-	client, err := h.Client(o.Thread)
+	cl, err := h.Client(o.Thread)
 	if err != nil {
 		return false, err
 	}
-	launcher := &launch.Launcher{Client: client}
+	launcher := &launch.Launcher{Client: cl}
 	asked, err := launcher.Cancelled(ctx, h.task(o))
 	if err != nil || !asked {
 		return false, err

@@ -15,7 +15,7 @@ import (
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Which errors of a launch pass.
@@ -40,12 +40,12 @@ func TestTemporary(t *testing.T) {
 		{"an answer breaks off", io.ErrUnexpectedEOF, true},
 		{"a timeout", context.DeadlineExceeded, true},
 		{"a file is missing", fs.ErrNotExist, false},
-		{"no answer that the server means", &thread.StatusError{Status: http.StatusBadGateway}, true},
-		{"a token that has expired", &thread.StatusError{Status: http.StatusUnauthorized}, true},
-		{"a bad request", &thread.StatusError{Status: http.StatusBadRequest}, false},
-		{"an id that is taken", &thread.StatusError{Status: http.StatusConflict}, false},
-		{"a deleted thread", &thread.StatusError{Status: http.StatusGone}, false},
-		{"an entry that is too large", &thread.StatusError{Status: http.StatusRequestEntityTooLarge}, false},
+		{"no answer that the server means", &client.StatusError{Status: http.StatusBadGateway}, true},
+		{"a token that has expired", &client.StatusError{Status: http.StatusUnauthorized}, true},
+		{"a bad request", &client.StatusError{Status: http.StatusBadRequest}, false},
+		{"an id that is taken", &client.StatusError{Status: http.StatusConflict}, false},
+		{"a deleted thread", &client.StatusError{Status: http.StatusGone}, false},
+		{"an entry that is too large", &client.StatusError{Status: http.StatusRequestEntityTooLarge}, false},
 		{"anything else", errors.New("no such repository"), false},
 	} {
 		if got := (*Host)(nil).Temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {

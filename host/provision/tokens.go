@@ -7,6 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // guard is the runner's own time limit for an agent that hangs. margin is the time beyond it for the run's last
@@ -20,13 +21,13 @@ const (
 const hostTTL = 10 * time.Minute
 
 // Client returns a client of a thread, like another one, whose tokens are signed with a key.
-func Client(key []byte, like *thread.Client, id string) *thread.Client {
+func Client(key []byte, like *client.Client, id string) *client.Client {
 	sign := func() (string, error) {
 		return token.Sign(key, token.Grant{
 			Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(hostTTL),
 		})
 	}
-	return &thread.Client{Base: like.Base, Thread: id, Token: sign, Log: like.Log, HTTP: like.HTTP}
+	return &client.Client{Base: like.Base, Thread: id, Token: sign, Log: like.Log, HTTP: like.HTTP}
 }
 
 // runTokens returns what signs the tokens of a run on a thread of a house; "" for a thread of none.

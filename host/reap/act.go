@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Settle decides whether a box is needed, and acts on the verdict. The verdict of an error is void. New reports that
@@ -181,7 +182,7 @@ func (r *Reaper) announce(ctx context.Context, box sandbox.Ref, threads []string
 
 // full reports whether a thread takes no further entry: a box is not kept for ever to report that it is deleted.
 func full(err error) bool {
-	var se *thread.StatusError
+	var se *client.StatusError
 	if !errors.As(err, &se) {
 		return false
 	}
@@ -190,14 +191,14 @@ func full(err error) bool {
 
 // post posts an entry. fresh is false if the thread has one with the id already.
 func (r *Reaper) post(ctx context.Context, id, entry string, payload any) (fresh bool, err error) {
-	client, err := r.Client(id)
+	cl, err := r.Client(id)
 	if err != nil {
 		return false, err
 	}
-	ack, err := client.Append(ctx, []thread.Entry{{
+	ack, err := cl.Append(ctx, []thread.Entry{{
 		ID: entry, TS: thread.Stamp(time.Now()), AuthorID: r.Author, Payload: thread.Marshal(payload),
 	}})
-	var se *thread.StatusError
+	var se *client.StatusError
 	switch {
 	case errors.As(err, &se) && se.Status == http.StatusConflict:
 		return false, nil // another host was first

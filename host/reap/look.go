@@ -10,6 +10,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // look is one look at a box: for a purpose, and at a state of its lease.
@@ -61,9 +62,9 @@ func (r *Reaper) find(ctx context.Context, b Box) (Box, lease.Lease, error) {
 	case b.Row != "":
 		return b, r.Rows.Lease(b.Row), nil
 	default:
-		var client *thread.Client
-		if client, err = r.Client(lease.Stream(b.Ref)); err == nil {
-			return b, lease.OnStream{Client: client}, nil
+		var cl *client.Client
+		if cl, err = r.Client(lease.Stream(b.Ref)); err == nil {
+			return b, lease.OnStream{Client: cl}, nil
 		}
 	}
 	return b, nil, fmt.Errorf("the sandbox %s: %w", b.Ref, err)

@@ -26,6 +26,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Provider is what a decision needs of the provider of boxes. sandbox.Local and sandbox.Daytona are such.
@@ -106,7 +107,7 @@ type Reaper struct {
 	Name     string // of the provider, as in a sandbox.Ref
 	Provider Provider
 	// Client returns a client that writes a thread.
-	Client func(threadID string) (*thread.Client, error)
+	Client func(threadID string) (*client.Client, error)
 	Rows   Rows // nil without a database
 
 	// Listed returns a box of the provider's list, which may be out of date; false for none. nil: it lists all boxes.

@@ -10,6 +10,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // threads reads the threads of the box: who uses it, and which run used it last.
@@ -32,7 +33,7 @@ func (l *look) threads(ctx context.Context) error {
 			continue
 		}
 		t, err := l.Reaper.read(ctx, id)
-		if thread.NoThread(err) {
+		if client.NoThread(err) {
 			continue // it never ran, or was deleted
 		} else if err != nil {
 			return err
@@ -107,16 +108,16 @@ func (r *Reaper) read(ctx context.Context, id string) (t Thread, err error) {
 	if r.Read != nil {
 		return r.Read(ctx, id)
 	}
-	client, err := r.Client(id)
+	cl, err := r.Client(id)
 	if err != nil {
 		return t, err
 	}
-	server, err := client.Health(ctx)
+	server, err := cl.Health(ctx)
 	if err != nil {
 		return t, err
 	}
 	t = Thread{Fold: &thread.Fold{}, Writable: server.WritableSince}
-	page, err := client.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { t.Fold.Add(e); return nil })
+	page, err := cl.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { t.Fold.Add(e); return nil })
 	if t.Now = page.Now; t.Now.IsZero() {
 		t.Now = time.Now()
 	}

@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // A run is given up on evidence only, and once.
@@ -229,7 +230,7 @@ func TestOutageOrphansNoRun(t *testing.T) {
 	w := newWorld(t)
 	w.health["b1"] = sandbox.Unknown
 	w.post("t1", running, inBox("b1", true, ""))
-	client, _ := w.client("t1")
+	cl, _ := w.client("t1")
 	down := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
 			since := time.Now().Add(time.Duration(w.ahead.Load()) - time.Second).UTC().Format(time.RFC3339Nano)
@@ -252,12 +253,12 @@ func TestOutageOrphansNoRun(t *testing.T) {
 	defer down.Close()
 	w.ahead.Store(int64(5 * time.Hour))
 	r := w.reconciler()
-	r.Client = func(id string) (*thread.Client, error) {
+	r.Client = func(id string) (*client.Client, error) {
 		c, err := w.client(id)
 		c.Base = thread.BaseURL(down.URL)
 		return c, err
 	}
-	s, err := r.Thread(t.Context(), client.Thread)
+	s, err := r.Thread(t.Context(), cl.Thread)
 	if err != nil || s.Status != "running" || !s.Open || len(s.Actions) > 0 {
 		t.Errorf("got %+v, %v", s, err)
 	}

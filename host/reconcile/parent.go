@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // maxResult bounds the result in an entry of the parent, in bytes.
@@ -54,9 +55,9 @@ func (t *settling) notify(ctx context.Context, run thread.Run) error {
 }
 
 // finished returns the payload of the entry that reported a run's end to the parent, or nil.
-func finished(ctx context.Context, parent *thread.Client, id string) (*thread.ChildFinished, error) {
+func finished(ctx context.Context, parent *client.Client, id string) (*thread.ChildFinished, error) {
 	e, ok, err := parent.Entry(ctx, id)
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		return nil, fmt.Errorf("read thread %s: %w", parent.Thread, err)
 	}
 	if !ok || err != nil {
@@ -76,7 +77,7 @@ func (t *settling) unchanged(ctx context.Context, run thread.Run, had thread.Chi
 		return had.Status == run.Status, nil
 	}
 	_, replaced, err := t.client.Entry(ctx, run.ID+".orphan.0")
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		return false, fmt.Errorf("read thread %s: %w", t.id, err)
 	}
 	if !replaced || err != nil {
@@ -89,7 +90,7 @@ func (t *settling) unchanged(ctx context.Context, run thread.Run, had thread.Chi
 // deliver posts the end of a run, or a correction of the one that the parent had. Another reconciler may have posted it
 // meanwhile.
 func (t *settling) deliver(
-	ctx context.Context, parent *thread.Client, run thread.Run, base string, had *thread.ChildFinished,
+	ctx context.Context, parent *client.Client, run thread.Run, base string, had *thread.ChildFinished,
 ) error {
 	text, err := t.text(ctx, run.ID)
 	if err != nil {
@@ -106,7 +107,7 @@ func (t *settling) deliver(
 	case errors.Is(err, errTaken) && had == nil:
 		t.pending = true // the next pass compares what is there
 		return nil
-	case errors.Is(err, errTaken), thread.Gone(err): // nobody reads a parent that was deleted
+	case errors.Is(err, errTaken), client.Gone(err): // nobody reads a parent that was deleted
 		return nil
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Bounds of a pass.
@@ -22,7 +22,7 @@ const (
 // pass settles any number of threads. It queries the server's health and each provider's list once.
 type pass struct {
 	r       *Reconciler
-	server  thread.Health
+	server  client.Health
 	views   map[string]*view
 	reading slots
 	memory  *memory // of a Loop; nil for none
@@ -48,11 +48,11 @@ func (s slots) release() { <-s }
 // begin begins a pass. Without the server's health no run is judged: the silence may be the server's.
 func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 	p := &pass{r: r, views: map[string]*view{}, reading: make(slots, atOnce)}
-	client, err := r.Client("_health")
+	cl, err := r.Client("_health")
 	if err != nil {
 		return nil, err
 	}
-	if p.server, err = client.Health(ctx); err != nil {
+	if p.server, err = cl.Health(ctx); err != nil {
 		return nil, err
 	}
 	for name, provider := range r.Providers {

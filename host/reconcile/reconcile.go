@@ -31,6 +31,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Defaults of a Reconciler.
@@ -53,7 +54,7 @@ type Host struct {
 
 // Reconciler settles threads. It is safe for concurrent use. All durations have defaults.
 type Reconciler struct {
-	Client    func(threadID string) (*thread.Client, error) // for writing the thread
+	Client    func(threadID string) (*client.Client, error) // for writing the thread
 	Providers map[string]Provider                           // by name; boxes of other providers have no evidence
 	Host      Host
 	Rows      Rows // of threads and boxes; nil without a database
@@ -155,7 +156,7 @@ func (r *Reconciler) End(ctx context.Context, id, run string) error {
 // thread settles one thread. urgent is set if a person waits for it.
 func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error) {
 	t, err := p.open(ctx, id)
-	if thread.NoThread(err) {
+	if client.NoThread(err) {
 		// The thread was deleted, or its launch died before its first entry. Its boxes are released by age.
 		t, err = &settling{pass: p, id: id}, nil
 		if t.client, err = p.r.Client(id); err != nil {
@@ -202,7 +203,7 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 // settling is a thread under way. It belongs to one goroutine.
 type settling struct {
 	*pass
-	client *thread.Client
+	client *client.Client
 	id     string
 
 	fold    thread.Fold
@@ -230,11 +231,11 @@ func (p *pass) open(ctx context.Context, id string) (*settling, error) {
 		}
 		// The log may have been restored from a backup: read the thread from its start.
 	} else {
-		client, err := p.r.Client(id)
+		cl, err := p.r.Client(id)
 		if err != nil {
 			return nil, err
 		}
-		t = &settling{pass: p, client: client, id: id}
+		t = &settling{pass: p, client: cl, id: id}
 	}
 	if is {
 		t.fold, t.next, t.now = known.Fold, known.Next, known.Now
@@ -283,7 +284,7 @@ func (t *settling) lastLine(ctx context.Context) error {
 	lines := t.client.Only(t.r.Harnesses.Types("")...)
 	next, err := lines.ReadBack(ctx, "now", func(e thread.Entry) error {
 		last = e
-		return thread.ErrStop
+		return client.ErrStop
 	})
 	if err == nil && next == "" { // an older server
 		_, err = lines.Read(ctx, "0", false, func(e thread.Entry) error {
@@ -392,14 +393,14 @@ func signal(run thread.Run, typ string) thread.Signal {
 var errTaken = errors.New("posted by another reconciler")
 
 // post posts entries. fresh is false if the thread has them already.
-func (t *settling) post(ctx context.Context, client *thread.Client, entries ...thread.Entry) (fresh bool, err error) {
-	ack, err := client.Append(ctx, entries)
-	var se *thread.StatusError
+func (t *settling) post(ctx context.Context, cl *client.Client, entries ...thread.Entry) (fresh bool, err error) {
+	ack, err := cl.Append(ctx, entries)
+	var se *client.StatusError
 	switch {
 	case errors.As(err, &se) && se.Status == http.StatusConflict:
 		return false, errTaken
 	case err != nil:
-		return false, fmt.Errorf("post to thread %s: %w", client.Thread, err)
+		return false, fmt.Errorf("post to thread %s: %w", cl.Thread, err)
 	}
 	return ack.Duplicates == 0, nil
 }

@@ -11,6 +11,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Rows are the rows of threads and boxes in a database, which may be away. Then threads are settled, and boxes stay.
@@ -77,7 +78,7 @@ func (t *settling) endedCommands(ctx context.Context) (ended []string, err error
 	if err != nil || len(holding) == 0 {
 		return nil, err
 	}
-	if err := t.read(ctx); err != nil && !thread.NoThread(err) {
+	if err := t.read(ctx); err != nil && !client.NoThread(err) {
 		return nil, err
 	}
 	for _, id := range holding {
@@ -90,7 +91,7 @@ func (t *settling) endedCommands(ctx context.Context) (ended []string, err error
 
 // follow settles the row of a thread that runs by the log, which is read after the row.
 func (t *settling) follow(ctx context.Context, seen rows.Running) error {
-	if err := t.read(ctx); err != nil && !thread.NoThread(err) {
+	if err := t.read(ctx); err != nil && !client.NoThread(err) {
 		return err
 	}
 	if _, known := t.fold.Run(seen.Run); seen.Run != "" && !known {
@@ -155,11 +156,11 @@ func (p *pass) announce(ctx context.Context) error {
 	}
 	var errs []error
 	for _, n := range all {
-		client, err := p.r.Client(n.Thread)
+		cl, err := p.r.Client(n.Thread)
 		if err == nil {
-			_, err = client.Append(ctx, []thread.Entry{resolve.Resumed(n)})
+			_, err = cl.Append(ctx, []thread.Entry{resolve.Resumed(n)})
 		}
-		if err == nil || thread.Gone(err) { // a log that was deleted needs no signal
+		if err == nil || client.Gone(err) { // a log that was deleted needs no signal
 			err = p.r.Rows.Noted(ctx, n.Row, []string{n.Thread})
 		}
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // world is a thread server whose clock can be set ahead, and boxes.
@@ -88,8 +89,8 @@ func newWorld(t testing.TB) *world {
 		}
 	})
 	w.url = srv.URL
-	client, _ := w.client("t")
-	h, err := client.Health(t.Context())
+	cl, _ := w.client("t")
+	h, err := cl.Health(t.Context())
 	if err != nil || h.Installation == "" {
 		t.Fatalf("health %+v, %v", h, err)
 	}
@@ -111,7 +112,7 @@ func (c counted) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-func (w *world) client(id string) (*thread.Client, error) {
+func (w *world) client(id string) (*client.Client, error) {
 	token := func() (string, error) {
 		return token.Sign(
 			w.key,
@@ -121,7 +122,7 @@ func (w *world) client(id string) (*thread.Client, error) {
 			},
 		)
 	}
-	return &thread.Client{Base: thread.BaseURL(w.url), Thread: id, Token: token}, nil
+	return &client.Client{Base: thread.BaseURL(w.url), Thread: id, Token: token}, nil
 }
 
 func (w *world) reconciler() *reconcile.Reconciler {
@@ -146,13 +147,13 @@ func (w *world) known(ctx context.Context, id string) (reconcile.Known, bool) {
 // post posts entries, each "id payload", and fails the test where that can't be.
 func (w *world) post(id string, entries ...string) {
 	w.t.Helper()
-	client, _ := w.client(id)
+	cl, _ := w.client(id)
 	var all []thread.Entry
 	for _, e := range entries {
 		name, payload, _ := strings.Cut(e, " ")
 		all = append(all, thread.Entry{ID: name, TS: "2026-01-01T00:00:00.000Z", Payload: []byte(payload)})
 	}
-	if _, err := client.Append(w.t.Context(), all); err != nil {
+	if _, err := cl.Append(w.t.Context(), all); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -160,11 +161,11 @@ func (w *world) post(id string, entries ...string) {
 // entries are a thread's, "id payload".
 func (w *world) entries(id string) (all []string) {
 	w.t.Helper()
-	client, _ := w.client(id)
-	if _, err := client.Read(w.t.Context(), "0", false, func(e thread.Entry) error {
+	cl, _ := w.client(id)
+	if _, err := cl.Read(w.t.Context(), "0", false, func(e thread.Entry) error {
 		all = append(all, e.ID+" "+string(e.Payload))
 		return nil
-	}); err != nil && !thread.NotFound(err) {
+	}); err != nil && !client.NotFound(err) {
 		w.t.Fatal(err)
 	}
 	return all

@@ -26,6 +26,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Provider is the provider of the boxes. sandbox.Local and sandbox.Daytona are such.
@@ -38,7 +39,7 @@ type Provider interface {
 type Resolver struct {
 	Rows     Rows
 	Provider Provider
-	Client   func(thread string) *thread.Client // for the signals on the threads of a box that is replaced
+	Client   func(thread string) *client.Client // for the signals on the threads of a box that is replaced
 	Progress func(step string)                  // nil for none
 
 	// WaitEvery is the interval of looks at a box that another caller makes; 0: 1 s. WaitFor bounds the wait; 0: 15
@@ -206,7 +207,7 @@ func (r *Resolver) replace(ctx context.Context, row rows.Box, by rows.Hold, why 
 func (r *Resolver) reaper(row string) *reap.Reaper {
 	return &reap.Reaper{
 		Name: r.Provider.Name(), Provider: r.Provider, Rows: r.Rows,
-		Client: func(id string) (*thread.Client, error) { return r.Client(id), nil },
+		Client: func(id string) (*client.Client, error) { return r.Client(id), nil },
 		Listed: func(ctx context.Context, id string) (sandbox.Box, bool, error) {
 			boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row})
 			b, is := reap.Find(boxes, id)
@@ -237,7 +238,7 @@ func (r *Resolver) resumed(ctx context.Context, t rows.BoxTurn) error {
 	var errs []error
 	for _, n := range t.Notices {
 		_, err := r.Client(n.Thread).Append(ctx, []thread.Entry{Resumed(n)})
-		if err != nil && !thread.Gone(err) { // a log that was deleted needs no signal
+		if err != nil && !client.Gone(err) { // a log that was deleted needs no signal
 			errs = append(errs, err)
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // world is a provider with one machine, and the rows of a thread.
@@ -92,9 +93,9 @@ func (w *world) Doubt(_ context.Context, row, _ string) error { w.note("doubt " 
 func (w *world) Lease(string) lease.Lease                     { return held{w} }
 
 // client returns a client of a thread whose server takes all that is posted.
-func (w *world) client(id string) *thread.Client {
-	return &thread.Client{
-		Base: "http://threads.test/api/stream", Thread: id, Token: thread.StaticToken("t"),
+func (w *world) client(id string) *client.Client {
+	return &client.Client{
+		Base: "http://threads.test/api/stream", Thread: id, Token: client.StaticToken("t"),
 		HTTP: &http.Client{Transport: posts{w}},
 	}
 }
@@ -356,8 +357,8 @@ func TestResumed(t *testing.T) {
 	w := &world{turns: []rows.BoxTurn{turn}, health: sandbox.Live, label: "b2", noted: errors.New("away")}
 	away := server.Client()
 	away.Token = func() (string, error) { return "", errors.New("no token") }
-	for _, client := range []*thread.Client{away, server.Client(), server.Client()} {
-		r := resolve.Resolver{Rows: w, Provider: provider{w}, Client: func(string) *thread.Client { return client }}
+	for _, cl := range []*client.Client{away, server.Client(), server.Client()} {
+		r := resolve.Resolver{Rows: w, Provider: provider{w}, Client: func(string) *client.Client { return cl }}
 		if _, err := r.Box(t.Context(), wanted); err != nil {
 			t.Fatal(err)
 		}

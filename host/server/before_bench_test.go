@@ -85,7 +85,7 @@ func page(b testing.TB, url, token string) (lines int, next uint64) {
 		b.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := client.Do(req)
+	resp, err := httpClient.Do(req)
 	if err != nil {
 		b.Fatal(err)
 	}

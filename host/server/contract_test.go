@@ -140,7 +140,7 @@ func requests(t *testing.T, base, write string, large bool) {
 		}
 		req := call{method: "POST", path: p, token: write}.request(t.Context(), t, base)
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), -1
-		resp, err := client.Do(req)
+		resp, err := httpClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func longPoll(t *testing.T, u *upstream, base, token string) {
 func streams(t *testing.T, u *upstream, base string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	resp, err := client.Do(call{method: "GET", path: "/odd/slow"}.request(ctx, t, base))
+	resp, err := httpClient.Do(call{method: "GET", path: "/odd/slow"}.request(ctx, t, base))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func streams(t *testing.T, u *upstream, base string) {
 	req.Body, req.ContentLength = body, -1
 	done := make(chan error, 1)
 	go func() {
-		resp, err := client.Do(req)
+		resp, err := httpClient.Do(req)
 		if err == nil {
 			err = resp.Body.Close()
 		}
@@ -228,7 +228,7 @@ func streams(t *testing.T, u *upstream, base string) {
 
 	// An answer that breaks off is not to be taken for a whole one.
 	for _, path := range []string{"/odd/broken", "/odd/broken-length"} {
-		resp, err := client.Do(call{method: "GET", path: path}.request(ctx, t, base))
+		resp, err := httpClient.Do(call{method: "GET", path: path}.request(ctx, t, base))
 		if err != nil {
 			continue // it was known to be broken before it was passed on
 		}
@@ -250,7 +250,7 @@ func gone(t *testing.T, u *upstream, base string) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			resp, err := client.Do(call{method: "GET", path: path}.request(ctx, t, base))
+			resp, err := httpClient.Do(call{method: "GET", path: path}.request(ctx, t, base))
 			if err != nil {
 				return // it went away before there was an answer
 			}

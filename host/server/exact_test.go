@@ -7,6 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // posted is an entry with this id and payload.
@@ -199,7 +200,7 @@ func TestLargeEntryIsRefused(t *testing.T) {
 		}
 	}
 	var got []string
-	c := &thread.Client{Base: thread.BaseURL(s.srv.URL), Thread: "t1", Token: thread.StaticToken(token)}
+	c := &client.Client{Base: thread.BaseURL(s.srv.URL), Thread: "t1", Token: client.StaticToken(token)}
 	_, err := c.Read(t.Context(), "0", false, func(e thread.Entry) error {
 		if e.Size() > thread.MaxEntry {
 			t.Errorf("%s has %d bytes", e.ID, e.Size())
@@ -224,7 +225,7 @@ func TestLargeOldEntryIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	c := &thread.Client{Base: thread.BaseURL(s.srv.URL), Thread: "t1", Token: thread.StaticToken(writer(t, "t1"))}
+	c := &client.Client{Base: thread.BaseURL(s.srv.URL), Thread: "t1", Token: client.StaticToken(writer(t, "t1"))}
 	_, err := c.Read(t.Context(), "0", false, func(e thread.Entry) error {
 		got = append(got, e.ID)
 		return nil

@@ -283,7 +283,7 @@ type call struct {
 }
 
 // client takes answers as they are.
-var client = &http.Client{
+var httpClient = &http.Client{
 	Transport:     &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 10},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
@@ -310,7 +310,7 @@ func (c call) request(ctx context.Context, t *testing.T, base string) *http.Requ
 
 func (c call) do(t *testing.T, base string) answer {
 	t.Helper()
-	resp, err := client.Do(c.request(t.Context(), t, base))
+	resp, err := httpClient.Do(c.request(t.Context(), t, base))
 	if err != nil {
 		t.Fatal(err)
 	}

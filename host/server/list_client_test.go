@@ -15,13 +15,14 @@ import (
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // listClient is a client of the server's list.
-func listClient(t *testing.T, s *testServer) thread.List {
-	return thread.NewList(&thread.Client{
+func listClient(t *testing.T, s *testServer) client.List {
+	return client.NewList(&client.Client{
 		Base: thread.BaseURL(s.srv.URL), HTTP: s.srv.Client(),
-		Token: thread.StaticToken(mint(t, token.Grant{
+		Token: client.StaticToken(mint(t, token.Grant{
 			Stream: token.SubjectThreads, Scope: []string{token.ScopeThreads},
 		})),
 	})
@@ -31,7 +32,7 @@ func listClient(t *testing.T, s *testServer) thread.List {
 func TestListClient(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	const many = thread.ListLimit + 50
+	const many = client.ListLimit + 50
 	var want []string
 	post := func(id, entries string) {
 		t.Helper()
@@ -49,7 +50,7 @@ func TestListClient(t *testing.T) {
 		post(fmt.Sprintf("t%03d", i), entries)
 	}
 	l := listClient(t, s)
-	read := func(f thread.Filter) (ids []string, pages int) {
+	read := func(f client.Filter) (ids []string, pages int) {
 		t.Helper()
 		for page, err := range l.Pages(t.Context(), f) {
 			if err != nil {
@@ -65,26 +66,26 @@ func TestListClient(t *testing.T) {
 		}
 		return ids, pages
 	}
-	ids, pages := read(thread.Filter{})
+	ids, pages := read(client.Filter{})
 	for began := time.Now(); len(ids) < many && time.Since(began) < patience; { // being folded
-		ids, pages = read(thread.Filter{})
+		ids, pages = read(client.Filter{})
 	}
 	slices.Sort(ids) // those of one millisecond have an order of their own
 	slices.Sort(want)
 	if d := cmp.Diff(want, ids); d != "" || pages != 2 {
 		t.Errorf("%d pages\n%s", pages, d)
 	}
-	if ids, _ := read(thread.Filter{Statuses: []string{thread.StatusFailed}}); len(ids) != many/10 {
+	if ids, _ := read(client.Filter{Statuses: []string{thread.StatusFailed}}); len(ids) != many/10 {
 		t.Errorf("%d threads have failed, want %d", len(ids), many/10)
 	}
-	both := thread.Filter{Statuses: []string{"failed", "running"}, Harnesses: []string{"pi"}, Since: time.Unix(0, 0)}
+	both := client.Filter{Statuses: []string{"failed", "running"}, Harnesses: []string{"pi"}, Since: time.Unix(0, 0)}
 	if ids, _ := read(both); len(ids) != many {
 		t.Errorf("got %d threads, want %d", len(ids), many)
 	}
-	if ids, _ := read(thread.Filter{Since: time.Now().Add(time.Hour)}); ids != nil {
+	if ids, _ := read(client.Filter{Since: time.Now().Add(time.Hour)}); ids != nil {
 		t.Errorf("began later: %v", ids)
 	}
-	page, err := l.Page(t.Context(), thread.Filter{}, 3, "")
+	page, err := l.Page(t.Context(), client.Filter{}, 3, "")
 	if err != nil || len(page.Threads) != 3 || page.Cursor == "" {
 		t.Errorf("got %+v, %v", page, err)
 	}
@@ -92,11 +93,11 @@ func TestListClient(t *testing.T) {
 	if err != nil || v.Status != thread.StatusRunning {
 		t.Errorf("got %+v, %v", v, err)
 	}
-	if _, err := l.Thread(t.Context(), "never"); !thread.NoThread(err) {
+	if _, err := l.Thread(t.Context(), "never"); !client.NoThread(err) {
 		t.Errorf("of no thread: %v", err)
 	}
-	var refused *thread.StatusError
-	if _, err := l.Page(t.Context(), thread.Filter{Statuses: []string{"odd"}}, 0, ""); !errors.As(err, &refused) ||
+	var refused *client.StatusError
+	if _, err := l.Page(t.Context(), client.Filter{Statuses: []string{"odd"}}, 0, ""); !errors.As(err, &refused) ||
 		refused.Code != "status" {
 		t.Errorf("of a status that is none: %v", err)
 	}
@@ -139,7 +140,7 @@ func TestListClientWatch(t *testing.T) {
 			cancel()
 		}
 	}
-	err = l.Watch(ctx, thread.Filter{Statuses: []string{thread.StatusRunning}}, 10, func(page thread.ListPage) error {
+	err = l.Watch(ctx, client.Filter{Statuses: []string{thread.StatusRunning}}, 10, func(page client.ListPage) error {
 		ids := []string{"page"}
 		for _, v := range page.Threads {
 			ids = append(ids, v.ID)
@@ -148,7 +149,7 @@ func TestListClientWatch(t *testing.T) {
 		pages++
 		next()
 		return nil
-	}, func(c thread.Change) error {
+	}, func(c client.Change) error {
 		if c.Summary.ID == "t2" {
 			return nil // the page has it, and what changed while the page was made comes again
 		}
@@ -161,7 +162,7 @@ func TestListClientWatch(t *testing.T) {
 		t.Errorf("%v\n%s", err, d)
 	}
 	own := errors.New("enough")
-	err = l.Watch(t.Context(), thread.Filter{}, 1, func(thread.ListPage) error { return own }, nil)
+	err = l.Watch(t.Context(), client.Filter{}, 1, func(client.ListPage) error { return own }, nil)
 	if !errors.Is(err, own) {
 		t.Errorf("an error of the reader: %v", err)
 	}
@@ -173,12 +174,12 @@ func TestCreateThread(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := serveOn(t, open(t), func(*server.Server) {})
-			c := &thread.Client{Base: thread.BaseURL(url), Thread: "t1", Token: thread.StaticToken(writer(t, "t1"))}
+			c := &client.Client{Base: thread.BaseURL(url), Thread: "t1", Token: client.StaticToken(writer(t, "t1"))}
 			read := func() error {
 				_, err := c.Read(t.Context(), "0", false, func(thread.Entry) error { return nil })
 				return err
 			}
-			if err := read(); !thread.NoThread(err) || thread.Foreign(err) {
+			if err := read(); !client.NoThread(err) || client.Foreign(err) {
 				t.Errorf("before: %v", err)
 			}
 			for range 2 {

@@ -35,7 +35,7 @@ type events struct {
 
 func listen(t *testing.T, ctx context.Context, url, token string, header ...string) *events {
 	t.Helper()
-	return listenBy(t, ctx, client, url, token, header...)
+	return listenBy(t, ctx, httpClient, url, token, header...)
 }
 
 func listenBy(t *testing.T, ctx context.Context, client *http.Client, url, token string, header ...string) *events {

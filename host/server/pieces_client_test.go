@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // cutter breaks each answer to a read off after some bytes, and counts them.
@@ -46,10 +47,10 @@ func TestClientReadsPieces(t *testing.T) {
 					h.ServeHTTP(w, r)
 				})
 			})
-			c := &thread.Client{
-				Base: thread.BaseURL(url), Thread: "t1", Token: thread.StaticToken(writer(t, "t1")),
+			c := &client.Client{
+				Base: thread.BaseURL(url), Thread: "t1", Token: client.StaticToken(writer(t, "t1")),
 			}
-			if _, _, err := c.Entry(t.Context(), "e0"); !thread.NotFound(err) {
+			if _, _, err := c.Entry(t.Context(), "e0"); !client.NotFound(err) {
 				t.Errorf("an entry of a thread that was never written: %v", err)
 			}
 			const n = 1500
@@ -100,11 +101,11 @@ func TestClientReadsPieces(t *testing.T) {
 				t.Errorf("an entry that is not there: %v, %v, %d bytes", ok, err, sent.Load())
 			}
 			_, err = c.Read(t.Context(), "00000000000000999999", false, add)
-			if !errors.Is(err, thread.ErrRewound) {
+			if !errors.Is(err, client.ErrRewound) {
 				t.Errorf("beyond the tail: %v", err)
 			}
 			err = c.Only("signal.").Follow(t.Context(), "00000000000000999999", add, nil)
-			if !errors.Is(err, thread.ErrRewound) {
+			if !errors.Is(err, client.ErrRewound) {
 				t.Errorf("followed beyond the tail: %v", err)
 			}
 		})

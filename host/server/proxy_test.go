@@ -28,7 +28,7 @@ func TestProxyBusy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		resp, err := client.Do(call{method: "GET", path: "/odd/hang"}.request(ctx, t, url))
+		resp, err := httpClient.Do(call{method: "GET", path: "/odd/hang"}.request(ctx, t, url))
 		if err == nil {
 			err = errors.Join(errors.New(resp.Status), resp.Body.Close())
 		}
@@ -140,7 +140,7 @@ func TestServeProxy(t *testing.T) {
 	go func() {
 		req := call{method: "POST", path: "/odd/upload"}.request(t.Context(), t, url)
 		req.Body, req.ContentLength = body, -1
-		resp, err := client.Do(req)
+		resp, err := httpClient.Do(req)
 		if err == nil {
 			err = resp.Body.Close()
 		}

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 const testdata = "../../testdata"
@@ -35,7 +36,7 @@ func threads(t testing.TB) map[string][]thread.Entry {
 	}
 	for name, file := range recorded.Sessions(t, testdata) {
 		d := recorded.Dialect(t, name)
-		e := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: "s"}, Redact: &thread.Redactor{}}
+		e := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: "s"}, Redact: &redact.Redactor{}}
 		i := 0
 		for line := range strings.Lines(string(file)) {
 			entry, _ := e.Encode(session.Line{

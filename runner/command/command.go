@@ -26,6 +26,8 @@ import (
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // Config is a command to run. ID, Argv, Dir, Client and Redact are required.
@@ -38,11 +40,11 @@ type Config struct {
 	Timeout time.Duration
 	From    string // the offset of the thread behind which a request to cancel can stand; "" for the start
 
-	Client  *thread.Client
+	Client  *client.Client
 	Author  string
 	Sandbox *thread.Sandbox // nil if it is not known
 	Boot    string          // id of the machine's boot; "" if it is not known
-	Redact  *thread.Redactor
+	Redact  *redact.Redactor
 	Log     *slog.Logger
 
 	// Reaper reports that this process reaps the orphans of its descendants (PR_SET_CHILD_SUBREAPER), and has no child
@@ -160,7 +162,7 @@ func (s *supervisor) watch(ctx context.Context, p *process) {
 		err := s.Client.Only(thread.TypeExecCancel).Follow(ctx, from, func(e thread.Entry) error {
 			if asks(e, s.ID) {
 				p.cancel()
-				return thread.ErrStop
+				return client.ErrStop
 			}
 			return nil
 		}, nil)
@@ -237,7 +239,7 @@ const postAgain = 15 * time.Second
 func (s *supervisor) post(ctx context.Context, entries ...thread.Entry) error {
 	for wait := time.Second; ; wait = min(2*wait, postAgain) {
 		_, err := s.Client.Append(ctx, entries)
-		var se *thread.StatusError
+		var se *client.StatusError
 		switch {
 		case err == nil:
 			return nil

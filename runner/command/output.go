@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // Sizes of output.
@@ -28,16 +29,16 @@ type output struct {
 	news  chan struct{} // has a token after output that was not taken came
 
 	mu      sync.Mutex
-	most    int                         // pieces that are not taken, before parts join earlier ones
-	redact  map[string]*thread.Redacted // by stream
-	pieces  []piece                     // not yet taken
-	size    int                         // of all pieces so far
+	most    int                      // pieces that are not taken, before parts join earlier ones
+	redact  map[string]*redact.Parts // by stream
+	pieces  []piece                  // not yet taken
+	size    int                      // of all pieces so far
 	full    bool
 	dropped int64 // bytes behind the limit
 }
 
-func newOutput(r *thread.Redactor, limit int) *output {
-	return &output{limit: limit, most: mostPieces, news: make(chan struct{}, 1), redact: map[string]*thread.Redacted{
+func newOutput(r *redact.Redactor, limit int) *output {
+	return &output{limit: limit, most: mostPieces, news: make(chan struct{}, 1), redact: map[string]*redact.Parts{
 		thread.StreamStdout: r.Parts(), thread.StreamStderr: r.Parts(),
 	}}
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // TestManyPieces writes short parts to both streams in turn: the pieces stay few, and each stream whole and in order.
 func TestManyPieces(t *testing.T) {
 	t.Parallel()
 	const lines = 5_000
-	o := newOutput(&thread.Redactor{}, DefaultMaxOutput)
+	o := newOutput(&redact.Redactor{}, DefaultMaxOutput)
 	for range lines {
 		o.write(thread.StreamStdout, []byte("a\n"))
 		o.write(thread.StreamStderr, []byte("b\n"))
@@ -36,7 +37,7 @@ func TestManyPieces(t *testing.T) {
 // A command of an hour that writes to both streams all the time makes a bounded number of entries.
 func TestFewEntries(t *testing.T) {
 	t.Parallel()
-	s := &supervisor{Config: Config{Batch: defaultBatch}, out: newOutput(&thread.Redactor{}, DefaultMaxOutput)}
+	s := &supervisor{Config: Config{Batch: defaultBatch}, out: newOutput(&redact.Redactor{}, DefaultMaxOutput)}
 	for at := time.Duration(0); at < time.Hour; at += s.wait() {
 		for range 10 {
 			s.out.write(thread.StreamStdout, []byte("a"))

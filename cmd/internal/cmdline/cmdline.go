@@ -38,7 +38,7 @@ func Usage(format string, args ...any) error {
 }
 
 // Run runs the app's command and returns the exit status. values has the values of placeholders, for completion. It
-// differs from the library's Run: flags may stand before or after arguments, a wrong command line is StatusUsage, help
+// does without the library's Run: flags may stand before or after arguments, a wrong command line is StatusUsage, help
 // and completion are this package's, errors are printed on stderr in one place, an Output that could not be written is
 // one of them, and the process continues until main ends it.
 func Run(ctx context.Context, app *cli.App, args []string, values map[string]Values) int {
@@ -78,36 +78,24 @@ func run(ctx context.Context, app *cli.App, args []string, l *line) error {
 		_, err := io.WriteString(app.Writer, pageOf(app, l.command, l.name).String())
 		return err
 	}
-	return app.RunContext(ctx, l.sorted(args))
+	return l.invoke(ctx)
 }
 
 // prepare adds what both programs have, and turns off the library's own.
 func prepare(app *cli.App, values map[string]Values) {
-	app.HideHelp, app.HideHelpCommand, app.HideVersion = true, true, true
-	app.ExitErrHandler = func(*cli.Context, error) {} // without it the library ends the process
 	app.Flags = append(app.Flags, versionFlag, helpFlag)
 	app.Commands = append(app.Commands, completionCommand(app.Name), manualCommand(app), completeCommand(app, values))
 	for _, c := range app.Commands {
-		prepareCommand(c, app.Name)
-		c.HelpName = c.Name // the library puts the program's name before it
+		nameBelow(c, app.Name)
 	}
 }
 
-func prepareCommand(c *cli.Command, parent string) {
-	c.OnUsageError, c.HideHelp, c.HideHelpCommand = usageError, true, true
+// nameBelow gives a command and those below it the names that messages have for them.
+func nameBelow(c *cli.Command, parent string) {
 	c.HelpName = parent + " " + c.Name
 	for _, sub := range c.Subcommands {
-		prepareCommand(sub, c.HelpName)
+		nameBelow(sub, c.HelpName)
 	}
-}
-
-// usageError is for what the library finds wrong and check does not.
-func usageError(c *cli.Context, err error, _ bool) error {
-	name := c.App.Name
-	if c.Command != nil && c.Command.HelpName != "" {
-		name = c.Command.HelpName
-	}
-	return Usage("%w; see %s --help", err, name)
 }
 
 // Verbose returns the flag for a Logger that logs debug messages, too.

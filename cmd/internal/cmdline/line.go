@@ -13,14 +13,12 @@ import (
 // line is a command line, each word by what it is.
 type line struct {
 	app     *cli.App
-	name    string       // the program and its command, as help calls it
+	name    string // the program and its command, as help calls it
+	path    []*cli.Command
 	command *cli.Command // the innermost one; nil for none
 
-	path   []string // the names of the commands, and the flags of the outer ones
-	global []string // the program's flags, with their values
-	flags  []string // the flags of command, with their values
-	words  []string // the arguments before "--"
-	rest   []string // "--" and the words after it
+	words []string // the arguments before "--"
+	rest  []string // "--" and the words after it
 
 	typed   []typed
 	unknown string // the first flag that neither the command nor the program has
@@ -33,6 +31,7 @@ type typed struct {
 	word  string // with its dashes and without its value
 	value string
 	has   bool // it has a value
+	level int  // whose flag it is: 0 for the program, 1 for the first command
 }
 
 // parse sorts the words of a command line. Words after "--" stay as they are.
@@ -53,7 +52,7 @@ func parse(app *cli.App, args []string) *line {
 			continue
 		}
 		l.command = commands[i]
-		l.path, l.flags = slices.Concat(l.path, l.flags, []string{word}), nil
+		l.path = append(l.path, l.command)
 		l.name += " " + l.command.Name
 		commands = l.command.Subcommands
 	}
@@ -63,25 +62,19 @@ func parse(app *cli.App, args []string) *line {
 
 // addFlag adds a flag and its value, and returns the number of words that the value takes.
 func (l *line) addFlag(word string, rest []string) (n int) {
-	f := find(l.own(), word)
-	own := f != nil
+	f, level := find(l.own(), word), len(l.path)
 	if f == nil {
-		f = find(l.app.Flags, word)
+		f, level = find(l.app.Flags, word), 0
 	}
 	name, value, has := strings.Cut(word, "=")
 	if !has && f != nil && takesValue(f) && len(rest) > 0 {
 		n, value, has = 1, rest[0], true
 	}
 	if f != nil {
-		l.typed = append(l.typed, typed{f, name, value, has})
+		l.typed = append(l.typed, typed{f, name, value, has, level})
 	} else if l.unknown == "" {
 		l.unknown, l.early = name, len(l.words) == 0
 	}
-	to := &l.flags
-	if l.path == nil || !own && f != nil {
-		to = &l.global
-	}
-	*to = append(append(*to, word), rest[:n]...)
 	return n
 }
 
@@ -168,20 +161,6 @@ func (t typed) check() error {
 		return Usage("%s %q: want %s", t.word, t.value, want)
 	}
 	return nil
-}
-
-// sorted returns the line in the order that the library needs: flags of the whole program, the command, its flags, its
-// arguments. "thread status ID --json" becomes "thread status --json ID".
-func (l *line) sorted(args []string) []string {
-	if l.path == nil {
-		return args // the library reports it
-	}
-	sorted, rest := slices.Concat(args[:1], l.global, l.path, l.flags), l.rest
-	if len(rest) > 0 || slices.ContainsFunc(l.words, func(w string) bool { return strings.HasPrefix(w, "-") }) {
-		sorted = append(sorted, "--")
-		rest = rest[min(1, len(rest)):]
-	}
-	return slices.Concat(sorted, l.words, rest)
 }
 
 // isFlag reports whether a word has the form of a flag: one or two dashes and a name that begins with a letter and has

@@ -2,6 +2,7 @@ package cmdline
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,41 +32,69 @@ func testApp() *cli.App {
 	}
 }
 
-func TestSorted(t *testing.T) {
+// each gives all commands of an app an action that returns what it was called with: its name, the flags that are set,
+// and the arguments.
+func each(commands []*cli.Command, global []cli.Flag, got *string) {
+	for _, c := range commands {
+		if c.Action == nil && (c.Subcommands == nil || c.Name == "keep") {
+			c.Action = func(ctx *cli.Context) error {
+				*got = ctx.Command.HelpName
+				flags := c.Flags
+				for _, f := range global {
+					if find(flags, f.Names()[0]) == nil {
+						flags = append(flags[:len(flags):len(flags)], f)
+					}
+				}
+				for _, f := range flags {
+					name := f.Names()[0]
+					value := ctx.Value(name)
+					if _, is := f.(*cli.StringSliceFlag); is {
+						value = ctx.StringSlice(name)
+					}
+					if ctx.IsSet(name) {
+						*got += fmt.Sprintf(" %s=%v", name, value)
+					}
+				}
+				*got += fmt.Sprintf(" %q", ctx.Args().Slice())
+				return nil
+			}
+		}
+		each(c.Subcommands, global, got)
+	}
+}
+
+func TestRunTakesFlagsAnywhere(t *testing.T) {
 	for _, tt := range []struct{ name, args, want string }{
-		{"before the arguments", "thread status --json ID", "thread status --json ID"},
-		{"behind them", "thread status ID --json", "thread status --json ID"},
-		{"with a value", "launch fix --sandbox local it", "launch --sandbox local fix it"},
-		{"with its value after =", "launch fix --sandbox=local it", "launch --sandbox=local fix it"},
-		{"one dash", "launch fix -sandbox local -r it", "launch -sandbox local -r fix it"},
-		{"repeated", "launch fix --env A --env B it", "launch --env A --env B fix it"},
-		{"a value with a dash", "launch --env -x fix", "launch --env -x fix"},
-		{"a value that is a command's name", "launch --env thread fix", "launch --env thread fix"},
-		{"without its value", "launch fix --env", "launch --env fix"},
-		{"behind --", "launch -- explain what --data DIR does", "launch -- explain what --data DIR does"},
-		{"before and behind --", "launch a --resume -- b --resume", "launch --resume -- a b --resume"},
-		{"-- twice", "launch -- a -- b", "launch -- a -- b"},
-		{"-- alone", "launch --resume --", "launch --resume --"},
-		{"of the whole program", "thread status ID --data DIR", "--data DIR thread status ID"},
-		{"of the whole program, in front", "--data DIR thread status ID --json", "--data DIR thread status --json ID"},
+		{"before the arguments", "thread status --json ID", `prog thread status json=true ["ID"]`},
+		{"behind them", "thread status ID --json", `prog thread status json=true ["ID"]`},
+		{"with a value", "launch fix --sandbox local it", `prog launch sandbox=local ["fix" "it"]`},
+		{"with its value after =", "launch fix --sandbox=local it", `prog launch sandbox=local ["fix" "it"]`},
+		{"one dash", "launch fix -sandbox local -r it", `prog launch sandbox=local resume=true ["fix" "it"]`},
+		{"a bool with its value", "launch --resume=false fix", `prog launch resume=false ["fix"]`},
+		{"repeated", "launch fix --env A --env B it", `prog launch env=[A B] ["fix" "it"]`},
+		{"twice", "launch --sandbox a --sandbox b fix", `prog launch sandbox=b ["fix"]`},
+		{"a value with a dash", "launch --sandbox -x fix", `prog launch sandbox=-x ["fix"]`},
+		{"a value that is a command's name", "launch --sandbox thread fix", `prog launch sandbox=thread ["fix"]`},
+		{"behind --", "launch -- explain what --data DIR does", `prog launch ["explain" "what" "--data" "DIR" "does"]`},
+		{"before and behind --", "launch a --resume -- b --resume", `prog launch resume=true ["a" "b" "--resume"]`},
+		{"-- twice", "launch -- a -- b", `prog launch ["a" "--" "b"]`},
+		{"-- alone", "launch --resume --", `prog launch resume=true []`},
+		{"a command behind --", "keep -- backup", `prog keep ["backup"]`},
+		{"of the whole program", "thread status ID --data DIR", `prog thread status data=DIR ["ID"]`},
+		{"of the whole program, in front", "--data DIR thread status ID --json", `prog thread status json=true data=DIR ["ID"]`},
 		{
 			"of the whole program, in front, with the name of a command", "--data launch thread status ID",
-			"--data launch thread status ID",
+			`prog thread status data=launch ["ID"]`,
 		},
-		{"between command and subcommand", "thread --data DIR status ID", "--data DIR thread status ID"},
-		{"the command's own of that name", "serve x --data DIR", "serve --data DIR x"},
-		{"of a command with others below it", "keep --data DIR --addr A", "--data DIR keep --addr A"},
-		{"of both", "keep --addr A backup x --to F", "keep --addr A backup --to F x"},
-		{"not known", "thread status ID --jsno", "thread status --jsno ID"},
-		{"help", "thread status ID --help", "thread status --help ID"},
-		{"a text with a dash", "thread post ID -~item --author me", "thread post --author me -- ID -~item"},
-		{"a number", "thread post ID -1", "thread post -- ID -1"},
-		{"stdin", "thread post ID -", "thread post -- ID -"},
-		{"alias", "l fix --resume", "l --resume fix"},
-		{"no command", "--data DIR", "--data DIR"},
-		{"no such command", "lunch fix --resume", "lunch fix --resume"},
-		{"no subcommand", "thread --json", "thread --json"},
-		{"nothing", "", ""},
+		{"between command and subcommand", "thread --data DIR status ID", `prog thread status data=DIR ["ID"]`},
+		{"the command's own of that name", "serve x --data DIR", `prog serve data=DIR ["x"]`},
+		{"the program's, before a command that has its own", "--data DIR serve x", `prog serve ["x"]`},
+		{"of a command with others below it", "keep --data DIR --addr A", `prog keep addr=A data=DIR []`},
+		{"of both", "keep --addr A backup x --to F", `prog keep backup to=F ["x"]`},
+		{"a text with a dash", "thread post ID -~item --author me", `prog thread post author=me ["ID" "- item"]`},
+		{"a number", "thread post ID -1", `prog thread post ["ID" "-1"]`},
+		{"stdin", "thread post ID -", `prog thread post ["ID" "-"]`},
+		{"alias", "l fix --resume", `prog launch resume=true ["fix"]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := []string{"prog"}
@@ -73,38 +102,74 @@ func TestSorted(t *testing.T) {
 				args = append(args, strings.ReplaceAll(w, "~", " "))
 			}
 			before := slices.Clone(args)
-			got := parse(testApp(), args).sorted(args)
-			if text := strings.ReplaceAll(strings.Join(got[1:], " "), "- item", "-~item"); text != tt.want {
-				t.Errorf("got  %s\nwant %s", text, tt.want)
+			app, got := testApp(), ""
+			each(app.Commands, app.Flags, &got)
+			var out bytes.Buffer
+			app.Writer, app.ErrWriter = &out, &out
+			if status := Run(t.Context(), app, args, nil); status != 0 || got != tt.want {
+				t.Errorf("%d, got\n%s, want\n%s\n%s", status, got, tt.want, out.String())
 			}
 			if !slices.Equal(args, before) {
 				t.Errorf("the arguments that were given are %q now", args)
-			}
-			if again := parse(testApp(), got).sorted(got); !slices.Equal(again, got) {
-				t.Errorf("again: %q, then %q", got, again)
 			}
 		})
 	}
 }
 
-// The library takes the sorted line as it is meant.
-func TestRunTakesFlagsAnywhere(t *testing.T) {
-	for _, tt := range []struct{ args, want string }{
-		{"launch a --sandbox local -- b --sandbox c", "local false a b --sandbox c"},
-		{"launch -- --resume", " false --resume"},
-		{"launch --resume a -- b -- c", " true a b -- c"},
+// What comes before a command, and before the one above it, is called in that order, with the flags of each. An error
+// ends the command line there.
+func TestBefore(t *testing.T) {
+	app, got := testApp(), ""
+	each(app.Commands, app.Flags, &got)
+	keep := app.Commands[2]
+	var order []string
+	before := func(c *cli.Context) error {
+		order = append(order, fmt.Sprintf("%s %q", c.Command.Name, c.LocalFlagNames()))
+		return nil
+	}
+	keep.Before, keep.Subcommands[0].Before = before, before
+	var out bytes.Buffer
+	app.Writer, app.ErrWriter = &out, &out
+	if status := Run(t.Context(), app, strings.Fields("prog keep --addr A backup --to F"), nil); status != 0 {
+		t.Fatal(status, out.String())
+	}
+	if want := []string{`keep ["addr"]`, `backup ["to"]`}; !slices.Equal(order, want) {
+		t.Errorf("got %q, want %q", order, want)
+	}
+	app, got = testApp(), ""
+	each(app.Commands, app.Flags, &got)
+	app.Writer, app.ErrWriter = &out, &out
+	app.Commands[2].Before = func(*cli.Context) error { return &Exit{Status: 7, Cause: errors.New("no")} }
+	if status := Run(t.Context(), app, strings.Fields("prog keep backup"), nil); status != 7 || got != "" {
+		t.Errorf("%d %q", status, got)
+	}
+}
+
+// A flag's value is that of its variable where the line has none. One that can't be read is a wrong command line.
+func TestVariables(t *testing.T) {
+	t.Setenv("PROG_N", "5")
+	call := func(args string) (status int, got, out string) {
+		var b bytes.Buffer
+		n := &cli.IntFlag{Name: "n", EnvVars: []string{"PROG_N"}}
+		app := &cli.App{
+			Name: "prog", Writer: &b, ErrWriter: &b,
+			Commands: []*cli.Command{{Name: "list", Flags: []cli.Flag{n}}},
+		}
+		each(app.Commands, nil, &got)
+		status = Run(t.Context(), app, strings.Fields(args), nil)
+		return status, got, b.String()
+	}
+	for args, want := range map[string]string{
+		"prog list": "prog list n=5 []", "prog list --n 6": "prog list n=6 []",
 	} {
-		app := testApp()
-		var got string
-		app.Commands[0].Action = func(c *cli.Context) error {
-			got = fmt.Sprintf("%s %v %s", c.String("sandbox"), c.Bool("resume"), strings.Join(c.Args().Slice(), " "))
-			return nil
+		if status, got, out := call(args); status != 0 || got != want {
+			t.Errorf("%s: %d, got %s, want %s\n%s", args, status, got, want, out)
 		}
-		var out bytes.Buffer
-		app.Writer, app.ErrWriter = &out, &out
-		args := append([]string{"prog"}, strings.Fields(tt.args)...)
-		if status := Run(t.Context(), app, args, nil); status != 0 || got != tt.want {
-			t.Errorf("%s: %d, got %q, want %q\n%s", tt.args, status, got, tt.want, out.String())
-		}
+	}
+	t.Setenv("PROG_N", "many")
+	const want = `prog: could not parse "many" as int value from environment variable "PROG_N" for flag n: ` +
+		`strconv.ParseInt: parsing "many": invalid syntax; see prog list --help` + "\n"
+	if status, got, out := call("prog list"); status != StatusUsage || got != "" || out != want {
+		t.Errorf("%d %s\ngot  %swant %s", status, got, out, want)
 	}
 }

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Board is a watched list: its threads, and what was printed of them.
 type Board struct {
-	filter  thread.Filter
+	filter  client.Filter
 	limit   int
 	rows    map[string]thread.Summary
 	skew    time.Duration // of the server's clock
@@ -19,7 +20,7 @@ type Board struct {
 }
 
 // NewBoard returns the board of a list with this filter, whose page has at most limit threads.
-func NewBoard(f thread.Filter, limit int) *Board {
+func NewBoard(f client.Filter, limit int) *Board {
 	return &Board{filter: f, limit: limit, rows: map[string]thread.Summary{}, printed: map[string]string{}}
 }
 
@@ -27,7 +28,7 @@ func NewBoard(f thread.Filter, limit int) *Board {
 const mostBoard = 1000
 
 // Replace takes the page with which a connection begins. gone are the threads that are no longer in it.
-func (b *Board) Replace(page thread.ListPage) (gone []string) {
+func (b *Board) Replace(page client.ListPage) (gone []string) {
 	if !page.Now.IsZero() {
 		b.skew = time.Until(page.Now)
 	}
@@ -51,7 +52,7 @@ func (b *Board) Replace(page thread.ListPage) (gone []string) {
 }
 
 // Change takes a change, and reports whether the thread is on the board now.
-func (b *Board) Change(v thread.Change) bool {
+func (b *Board) Change(v client.Change) bool {
 	id := v.Summary.ID
 	if v.Deleted || len(b.filter.Statuses) > 0 && !slices.Contains(b.filter.Statuses, v.Summary.Status) {
 		delete(b.rows, id)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // ParseSince parses a duration as Go writes it, or a number of days, as 7d.
@@ -25,7 +26,7 @@ func ParseSince(text string) (time.Duration, error) {
 }
 
 // Covers reports whether a filter covers a thread by its latest run: the harness and the start. It ignores statuses.
-func Covers(f thread.Filter, v thread.Summary) bool {
+func Covers(f client.Filter, v thread.Summary) bool {
 	began, err := time.Parse(time.RFC3339, v.StartedAt)
 	return (len(f.Harnesses) == 0 || slices.Contains(f.Harnesses, v.Harness)) &&
 		(f.Since.IsZero() || err == nil && !began.Before(f.Since))

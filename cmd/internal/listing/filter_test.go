@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func TestParseSince(t *testing.T) {
@@ -23,19 +24,19 @@ func TestParseSince(t *testing.T) {
 func TestCovers(t *testing.T) {
 	pi, codex := []string{"pi"}, []string{"codex", "pi"}
 	for _, tt := range []struct {
-		filter    thread.Filter
+		filter    client.Filter
 		harness   string
 		startedAt string
 		want      bool
 	}{
-		{thread.Filter{}, "", "", true},
-		{thread.Filter{Harnesses: pi}, "pi", ago(60), true},
-		{thread.Filter{Harnesses: codex}, "pi", "", true},
-		{thread.Filter{Harnesses: pi}, "codex", ago(60), false},
-		{thread.Filter{Since: noon.Add(-time.Minute)}, "pi", ago(60), true},
-		{thread.Filter{Since: noon.Add(-time.Minute)}, "pi", ago(61), false},
-		{thread.Filter{Since: noon.Add(-time.Minute)}, "pi", "", false},
-		{thread.Filter{Harnesses: pi, Since: noon.Add(-time.Minute)}, "codex", ago(1), false},
+		{client.Filter{}, "", "", true},
+		{client.Filter{Harnesses: pi}, "pi", ago(60), true},
+		{client.Filter{Harnesses: codex}, "pi", "", true},
+		{client.Filter{Harnesses: pi}, "codex", ago(60), false},
+		{client.Filter{Since: noon.Add(-time.Minute)}, "pi", ago(60), true},
+		{client.Filter{Since: noon.Add(-time.Minute)}, "pi", ago(61), false},
+		{client.Filter{Since: noon.Add(-time.Minute)}, "pi", "", false},
+		{client.Filter{Harnesses: pi, Since: noon.Add(-time.Minute)}, "codex", ago(1), false},
 	} {
 		v := thread.Summary{Harness: tt.harness, StartedAt: tt.startedAt}
 		if got := Covers(tt.filter, v); got != tt.want {

@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
@@ -168,8 +169,8 @@ func TestFamily(t *testing.T) {
 
 // A board has what the last page has, and what has changed since; of older threads it knows no better.
 func TestBoard(t *testing.T) {
-	b := NewBoard(thread.Filter{Statuses: []string{"running"}}, 2)
-	page := func(ids ...string) (p thread.ListPage) {
+	b := NewBoard(client.Filter{Statuses: []string{"running"}}, 2)
+	page := func(ids ...string) (p client.ListPage) {
 		for _, id := range ids {
 			started := map[string]int{"new": 1, "mid": 2, "old": 3}[id]
 			p.Threads = append(p.Threads, thread.Summary{ID: id, Status: "running", StartedAt: ago(started)})
@@ -192,21 +193,21 @@ func TestBoard(t *testing.T) {
 		t.Errorf("left %v, have %s", gone, have())
 	}
 	v := page("mid").Threads[0]
-	if !b.Change(thread.Change{Summary: v}) || !b.News(v) || b.News(v) {
+	if !b.Change(client.Change{Summary: v}) || !b.News(v) || b.News(v) {
 		t.Error("a thread that changed is news once")
 	}
 	v.LastBeatAt = ago(0)
 	if b.News(v) {
 		t.Error("a heartbeat is news")
 	}
-	if v.Status = "failed"; b.Change(thread.Change{Summary: v}) || have() != "new" {
+	if v.Status = "failed"; b.Change(client.Change{Summary: v}) || have() != "new" {
 		t.Errorf("one that the filter no longer covers is kept: %s", have())
 	}
-	if b.Change(thread.Change{Summary: page("new").Threads[0], Deleted: true}); have() != "" {
+	if b.Change(client.Change{Summary: page("new").Threads[0], Deleted: true}); have() != "" {
 		t.Errorf("one that is deleted is kept: %s", have())
 	}
 	for i := range mostBoard + 10 {
-		b.Change(thread.Change{Summary: thread.Summary{ID: fmt.Sprint(i), Status: "running", StartedAt: ago(i)}})
+		b.Change(client.Change{Summary: thread.Summary{ID: fmt.Sprint(i), Status: "running", StartedAt: ago(i)}})
 	}
 	if len(b.rows) != mostBoard || b.rows["0"].ID == "" {
 		t.Errorf("%d threads", len(b.rows))

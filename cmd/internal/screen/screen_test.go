@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -41,7 +42,7 @@ func recordings(t *testing.T) map[string][]thread.Entry {
 	}
 	for name, file := range recorded.Sessions(t, testdata) {
 		d := recorded.Dialect(t, name)
-		e := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: "s"}, Redact: &thread.Redactor{}}
+		e := mirror.Encoder{Namer: mirror.Namer{Dialect: d, Session: "s"}, Redact: &redact.Redactor{}}
 		i, as := 0, strings.ReplaceAll(name, "/", "_")
 		for line := range strings.Lines(string(file)) {
 			entry, _ := e.Encode(session.Line{

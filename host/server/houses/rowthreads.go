@@ -86,7 +86,8 @@ func complete(n *rows.NewThread, m member.Member, keys []string) (repeats bool, 
 	}
 	switch {
 	case len(keys) > 0 && n.ID != "":
-		return false, request.Refuse(http.StatusBadRequest, "idempotency_key", "want an id or an Idempotency-Key, not both")
+		return false, request.Refuse(http.StatusBadRequest, "idempotency_key",
+			"want an id or an Idempotency-Key, not both")
 	case len(keys) > 0:
 		if _, err := memberEntryID(m.Agent, keys); err != nil {
 			return false, err

@@ -22,6 +22,7 @@ import (
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakerows"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 var errRows = errors.New("the database fails")
@@ -153,7 +154,7 @@ func (w *world) options() sandbox.Options {
 func (w *world) resolver(p *process) *resolve.Resolver {
 	return &resolve.Resolver{
 		Rows: w.rowsOf(p), Provider: view{w.cloud, p},
-		Client: func(id string) *thread.Client { return w.client(p, id) },
+		Client: func(id string) *client.Client { return w.client(p, id) },
 	}
 }
 
@@ -204,7 +205,7 @@ func (w *world) remove(id string, cancels bool, killAt int) bool {
 	v := view{w.cloud, p}
 	r := &reap.Reaper{
 		Name: "cloud", Provider: v, Rows: w.rowsOf(p), Unsaved: unsaved,
-		Client: func(id string) (*thread.Client, error) { return w.client(p, id), nil },
+		Client: func(id string) (*client.Client, error) { return w.client(p, id), nil },
 	}
 	b := reap.Box{Box: sandbox.Box{Ref: sandbox.Ref{Provider: "cloud", ID: id}}}
 	boxes, err := v.List(p.ctx, nil)
@@ -329,15 +330,15 @@ func (w *world) startCommand(m *machine, id, name string) {
 			x.change(func() { x.over = true })
 			x.kill()
 		}()
-		client := w.client(nil, id)
+		cl := w.client(nil, id)
 		n := 0
 		post := func(payload any) bool {
 			n++
 			for {
-				_, err := client.Append(x.ctx, []thread.Entry{{
+				_, err := cl.Append(x.ctx, []thread.Entry{{
 					ID: thread.ExecID(name, n), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload),
 				}})
-				var se *thread.StatusError
+				var se *client.StatusError
 				if err == nil || errors.As(err, &se) && se.Status == 409 || x.ctx.Err() != nil {
 					return err == nil
 				}

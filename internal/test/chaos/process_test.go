@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // runnerSum is the digest of the runner that the boxes have: it is never uploaded.
@@ -102,7 +103,7 @@ func (w *world) launch(p *process, task launch.Task, attached bool) {
 func (w *world) launcher(p *process, id string) *launch.Launcher {
 	return &launch.Launcher{
 		Provider: view{w.cloud, p}, Client: w.client(p, id), StreamURL: "http://threads.test",
-		Boxes:  func(id string) *thread.Client { return w.client(p, id) },
+		Boxes:  func(id string) *client.Client { return w.client(p, id) },
 		Agent:  launch.Agent{Program: "pi", Package: "pi"},
 		Tokens: func(string, string, string) (string, string, error) { return "w", "r", nil },
 		Runner: func(string) (string, error) { return w.runner, nil },
@@ -112,7 +113,7 @@ func (w *world) launcher(p *process, id string) *launch.Launcher {
 func (w *world) reconciler(p *process) *reconcile.Reconciler {
 	return &reconcile.Reconciler{
 		Rows:      w.rowsOf(p),
-		Client:    func(id string) (*thread.Client, error) { return w.client(p, id), nil },
+		Client:    func(id string) (*client.Client, error) { return w.client(p, id), nil },
 		Providers: map[string]reconcile.Provider{"cloud": view{w.cloud, p}},
 		Host: reconcile.Host{
 			Push: func(ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run, _ string) thread.Pushed {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // threads is a thread server in memory, on the schedule's own clock.
@@ -212,8 +213,8 @@ func (t wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.w.threads.serve(req), nil
 }
 
-func (w *world) client(p *process, id string) *thread.Client {
-	return &thread.Client{
-		Base: "http://threads.test/api/stream", Thread: id, Token: thread.StaticToken("t"), HTTP: &http.Client{Transport: wire{w, p}},
+func (w *world) client(p *process, id string) *client.Client {
+	return &client.Client{
+		Base: "http://threads.test/api/stream", Thread: id, Token: client.StaticToken("t"), HTTP: &http.Client{Transport: wire{w, p}},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Call is one request that came.
@@ -228,8 +229,8 @@ func (s *Server) SetToken(token string) {
 }
 
 // Client is a client of the server.
-func (s *Server) Client() *thread.Client {
-	return &thread.Client{Base: thread.BaseURL(s.URL), Thread: "t1", Token: thread.StaticToken(s.Token)}
+func (s *Server) Client() *client.Client {
+	return &client.Client{Base: thread.BaseURL(s.URL), Thread: "t1", Token: client.StaticToken(s.Token)}
 }
 
 // Put puts an entry on the thread, as somebody else would.

@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/internal/test/postgres"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Ids of the rows that newRows makes.
@@ -246,7 +247,7 @@ func (w *growing) begin(t *testing.T) {
 	w.runs = map[string]int{}
 	t.Cleanup(w.all.Wait)
 	for k, id := range w.ids {
-		var clients []*thread.Client
+		var clients []*client.Client
 		for _, v := range w.servers {
 			clients = append(clients, v.client(t, id))
 		}
@@ -281,7 +282,7 @@ func (w *growing) begin(t *testing.T) {
 }
 
 // took appends an entry by a client, and reports whether its server has acknowledged it.
-func (w *growing) took(t *testing.T, c *thread.Client, e thread.Entry) bool {
+func (w *growing) took(t *testing.T, c *client.Client, e thread.Entry) bool {
 	_, err := c.Append(t.Context(), []thread.Entry{e})
 	if err != nil && c.Away() {
 		return false

@@ -17,6 +17,7 @@ import (
 
 	"arbe.0sk.ar/runner/internal/test/port"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // service is arbe serve, which can be killed.
@@ -98,10 +99,10 @@ func (v *service) kill(t *testing.T) {
 }
 
 // client is a client of one of its threads.
-func (v *service) client(t *testing.T, id string) *thread.Client {
-	return &thread.Client{
+func (v *service) client(t *testing.T, id string) *client.Client {
+	return &client.Client{
 		Base: thread.BaseURL("http://" + v.addr), Thread: id,
-		Token: thread.StaticToken(v.mint(t, id)),
+		Token: client.StaticToken(v.mint(t, id)),
 	}
 }
 
@@ -112,7 +113,7 @@ func (v *service) entries(t *testing.T, id string) (all []thread.Entry) {
 		all = append(all, e)
 		return nil
 	})
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		t.Fatal(err)
 	}
 	return all
@@ -134,7 +135,7 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 		ctx, stop := t.Context(), make(chan struct{})
 		var wg sync.WaitGroup
 		for w := range writers {
-			client := v.client(t, fmt.Sprintf("w%d", w))
+			cl := v.client(t, fmt.Sprintf("w%d", w))
 			wg.Go(func() {
 				for {
 					select {
@@ -151,7 +152,7 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 							Payload: fmt.Appendf(nil, `{"type":"chat","text":"%d"}`, n),
 						}
 					}
-					if _, err := client.Append(ctx, batch); err == nil {
+					if _, err := cl.Append(ctx, batch); err == nil {
 						acked[w] += len(batch)
 					}
 				}
@@ -192,7 +193,7 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 func (v *service) summarized(t *testing.T, id string, entries int) {
 	t.Helper()
 	got, err := v.client(t, id).Summary(t.Context())
-	if entries == 0 && thread.NotFound(err) {
+	if entries == 0 && client.NotFound(err) {
 		return
 	}
 	all := v.entries(t, id)

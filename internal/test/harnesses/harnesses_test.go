@@ -37,6 +37,8 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // abacus is the invented harness. Its prefix is not its name.
@@ -141,23 +143,23 @@ func (w *world) session(to io.Writer, harness string, entries iter.Seq2[thread.E
 	return errors.Join(err, r.Close())
 }
 
-func (w *world) client(id string) (*thread.Client, error) {
+func (w *world) client(id string) (*client.Client, error) {
 	mint := func() (string, error) {
 		return token.Sign(w.key, token.Grant{
 			Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour),
 		})
 	}
-	return &thread.Client{Base: thread.BaseURL(w.url), Thread: id, Token: mint}, nil
+	return &client.Client{Base: thread.BaseURL(w.url), Thread: id, Token: mint}, nil
 }
 
 // post posts entries, each "id payload".
 func (w *world) post(id string, entries ...string) {
 	w.t.Helper()
-	client, _ := w.client(id)
+	cl, _ := w.client(id)
 	for _, e := range entries {
 		name, payload, _ := strings.Cut(e, " ")
 		entry := thread.Entry{ID: name, TS: thread.Stamp(time.Now()), Payload: []byte(payload)}
-		if _, err := client.Append(w.t.Context(), []thread.Entry{entry}); err != nil {
+		if _, err := cl.Append(w.t.Context(), []thread.Entry{entry}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -172,14 +174,14 @@ func (w *world) mirror(id string) error {
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
-	client, _ := w.client(id)
+	cl, _ := w.client(id)
 	m := &mirror.Mirror{
 		Encoder: mirror.Encoder{
-			Namer: mirror.Namer{Dialect: abacus, Session: "a1"}, Redact: &thread.Redactor{}, Prompt: "r1.prompt",
+			Namer: mirror.Namer{Dialect: abacus, Session: "a1"}, Redact: &redact.Redactor{}, Prompt: "r1.prompt",
 		},
 		Path: path, Log: slog.New(slog.DiscardHandler),
 		Append: func(ctx context.Context, entries []thread.Entry) error {
-			_, err := client.Append(ctx, entries)
+			_, err := cl.Append(ctx, entries)
 			return err
 		},
 	}
@@ -229,9 +231,9 @@ func TestInvented(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.post("t1", end)
-	client, _ := w.client("t1")
+	cl, _ := w.client("t1")
 
-	row, err := client.Summary(t.Context())
+	row, err := cl.Summary(t.Context())
 	if err != nil || row.Harness != "abacus-cli" || row.Status != "completed" {
 		t.Errorf("listed as %+v, %v", row, err)
 	}
@@ -243,7 +245,7 @@ func TestInvented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Read(t.Context(), "0", false, func(e thread.Entry) error {
+	if _, err := cl.Read(t.Context(), "0", false, func(e thread.Entry) error {
 		exported++
 		for _, c := range watched.Add(e) {
 			if c.Item.Text != "" {
@@ -339,7 +341,7 @@ func TestInventedLives(t *testing.T) {
 	}
 	srv := httptest.NewServer(later)
 	defer srv.Close()
-	client := func(id string) (*thread.Client, error) {
+	cl := func(id string) (*client.Client, error) {
 		c, err := w.client(id)
 		c.Base = thread.BaseURL(srv.URL)
 		return c, err
@@ -348,7 +350,7 @@ func TestInventedLives(t *testing.T) {
 		list session.List
 		want string
 	}{{w.list, "running"}, {session.Harnesses(), "failed"}} {
-		r := &reconcile.Reconciler{Client: client, Harnesses: tt.list}
+		r := &reconcile.Reconciler{Client: cl, Harnesses: tt.list}
 		if s, err := r.Thread(t.Context(), "t1"); err != nil || s.Status != tt.want {
 			t.Errorf("with %v: got %+v, %v, want %s", tt.list.Names(), s, err, tt.want)
 		}
@@ -362,9 +364,9 @@ func TestInventedCrossing(t *testing.T) {
 	if err := w.mirror("t1"); err != nil {
 		t.Fatal(err)
 	}
-	client, _ := w.client("t1")
+	cl, _ := w.client("t1")
 	entries := func(yield func(thread.Entry, error) bool) {
-		if _, err := client.Read(t.Context(), "0", false, func(e thread.Entry) error {
+		if _, err := cl.Read(t.Context(), "0", false, func(e thread.Entry) error {
 			yield(e, nil)
 			return nil
 		}); err != nil {
@@ -384,16 +386,16 @@ func TestInventedCrossing(t *testing.T) {
 func TestUnlisted(t *testing.T) {
 	for _, list := range []session.List{nil, session.Harnesses()} {
 		w := newWorld(t, list)
-		client, _ := w.client("t1")
-		_, err := client.Append(t.Context(), []thread.Entry{{
+		cl, _ := w.client("t1")
+		_, err := cl.Append(t.Context(), []thread.Entry{{
 			ID: "abacus:a1:0", TS: thread.Stamp(time.Now()), Payload: []byte(`{"type":"abacus.session"}`),
 		}})
 		const why = `payload.type "abacus.session": want chat, pi.<kind>, codex.<kind>, claude.<kind> or `
-		if se := new(thread.StatusError); !errors.As(err, &se) || se.Status != http.StatusBadRequest ||
+		if se := new(client.StatusError); !errors.As(err, &se) || se.Status != http.StatusBadRequest ||
 			len(se.Entries) != 1 || !strings.HasPrefix(se.Entries[0].Reason, why) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := client.Summary(t.Context()); !thread.NotFound(err) {
+		if _, err := cl.Summary(t.Context()); !client.NotFound(err) {
 			t.Errorf("the thread has something: %v", err)
 		}
 	}

@@ -14,12 +14,13 @@ import (
 
 	"arbe.0sk.ar/runner/internal/test/model"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Live is a live run, and the chats for its agent.
 type Live struct {
 	*Scene
-	client *thread.Client
+	client *client.Client
 	R      *Runner
 	Texts  map[string]string // of the chats, by their ids; "r1.prompt" is the task
 	gates  int
@@ -38,7 +39,7 @@ func NewLive(t *testing.T, name string, replies ...model.Reply) *Live {
 	token := s.Arbe("token", "mint", "--thread", s.Thread)
 	return &Live{
 		Scene: s, Texts: map[string]string{"r1.prompt": s.Prompt}, Unseen: map[string]bool{},
-		client: &thread.Client{Base: thread.BaseURL(Server), Thread: s.Thread, Token: thread.StaticToken(token)},
+		client: &client.Client{Base: thread.BaseURL(Server), Thread: s.Thread, Token: client.StaticToken(token)},
 	}
 }
 

@@ -33,6 +33,7 @@ import (
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Bin is the folder of both programs, and server the thread server that all tests share.
@@ -278,12 +279,12 @@ func (s *Scene) signals() (sent []string) {
 // Entries returns those of the scene's thread, without a start of arbe, as tests poll it.
 func (s *Scene) Entries() (all []thread.Entry) {
 	s.T.Helper()
-	c := &thread.Client{Base: thread.BaseURL(Server), Thread: s.Thread, Token: thread.StaticToken(s.reader())}
+	c := &client.Client{Base: thread.BaseURL(Server), Thread: s.Thread, Token: client.StaticToken(s.reader())}
 	_, err := c.Read(context.WithoutCancel(s.T.Context()), "0", false, func(e thread.Entry) error {
 		all = append(all, e)
 		return nil
 	})
-	if err != nil && !thread.NotFound(err) {
+	if err != nil && !client.NotFound(err) {
 		s.T.Fatal(err)
 	}
 	return all

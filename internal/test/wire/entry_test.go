@@ -21,6 +21,7 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 const root = "../../.."
@@ -80,7 +81,7 @@ func TestRecordedSessions(t *testing.T) {
 	for name, content := range recorded.Sessions(t, root+"/testdata") {
 		e := mirror.Encoder{
 			Namer:  mirror.Namer{Dialect: recorded.Dialect(t, name)},
-			Redact: thread.NewRedactor(nil, nil),
+			Redact: redact.New(nil, nil),
 		}
 		for i, line := range bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n")) {
 			entry, is := e.Encode(session.Line{Start: session.Position{Index: i}, Data: line})

@@ -27,6 +27,8 @@ import (
 	"arbe.0sk.ar/runner/mirror"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
+	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // arbe is what the host's binary prints.
@@ -60,14 +62,14 @@ func report(b *testing.B, name string, all []time.Duration) (p50 float64) {
 	return ms(50)
 }
 
-func post(b *testing.B, client *http.Client, url, token string, body []byte) {
+func post(b *testing.B, cl *http.Client, url, token string, body []byte) {
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		b.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := client.Do(req)
+	resp, err := cl.Do(req)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -155,7 +157,7 @@ func sessionLines(n int) []byte {
 
 // batches are a session's entries as arrays, as the mirror posts them.
 func batches(content []byte) [][]byte {
-	enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &thread.Redactor{}}
+	enc := mirror.Encoder{Namer: mirror.Namer{Dialect: session.Pi}, Redact: &redact.Redactor{}}
 	var all [][]byte
 	body := []byte("[")
 	n, offset := 0, int64(0)
@@ -206,7 +208,7 @@ func BenchmarkLatency(b *testing.B) {
 	defer func() { _ = cmd.Process.Kill() }() // where the benchmark fails before its end
 	<-acked
 	var followed, bare []time.Duration
-	client := proxy.Client()
+	cl := proxy.Client()
 	bodies := batches(bytes.Join(lines, nil))
 	var entries []json.RawMessage
 	for _, body := range bodies {
@@ -232,7 +234,7 @@ func BenchmarkLatency(b *testing.B) {
 		followed = append(followed, (<-acked).Sub(began))
 
 		began = time.Now()
-		post(b, client, proxy.URL+"/api/stream/arbe-thread-"+other, otherToken, entries[i+1])
+		post(b, cl, proxy.URL+"/api/stream/arbe-thread-"+other, otherToken, entries[i+1])
 		bare = append(bare, (<-acked).Sub(began))
 	}
 	_, _ = id, token
@@ -270,10 +272,10 @@ func BenchmarkMirror(b *testing.B) {
 		rss = max(rss, peak)
 
 		id, token, _ := env(b, scene.Server)
-		client := &http.Client{}
+		cl := &http.Client{}
 		began = time.Now()
 		for _, body := range bodies {
-			post(b, client, scene.Server+"/api/stream/arbe-thread-"+id, token, body)
+			post(b, cl, scene.Server+"/api/stream/arbe-thread-"+id, token, body)
 		}
 		bare += time.Since(began)
 	}
@@ -300,9 +302,9 @@ func BenchmarkHydrate(b *testing.B) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
-	client := &thread.Client{
+	cl := &client.Client{
 		Base: thread.BaseURL(scene.Server), Thread: id, Token: func() (string, error) { return token, nil },
-		HTTP: thread.NewHTTP(),
+		HTTP: client.NewHTTP(),
 	}
 	var rebuilt, plain, byClient time.Duration
 	var rss int64
@@ -347,7 +349,7 @@ func BenchmarkHydrate(b *testing.B) {
 			b.Fatal(err)
 		}
 		out := bufio.NewWriterSize(f, 256<<10)
-		_, err = client.Read(b.Context(), "0", false, func(e thread.Entry) error {
+		_, err = cl.Read(b.Context(), "0", false, func(e thread.Entry) error {
 			_, err := out.Write(append(e.AppendJSON(out.AvailableBuffer()), '\n'))
 			return err
 		})

@@ -25,8 +25,10 @@ func TestRunnerBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.Size() > 10_000_000 {
-		t.Errorf("%d bytes, more than 10 MB", st.Size())
+	// 10 MB are allowed. What is far below that may grow, and be seen to: one call of reflect's MethodByName, as in
+	// text/template, makes the linker keep 1.5 MB of methods.
+	if st.Size() > 9_000_000 {
+		t.Errorf("%d bytes, more than 9 MB", st.Size())
 	}
 	f, err := elf.Open(path)
 	if err != nil {

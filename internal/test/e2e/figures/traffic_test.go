@@ -19,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/internal/test/scene"
 
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // traffic is what passed through a front of the thread server.
@@ -88,9 +89,9 @@ func TestFullResumeTraffic(t *testing.T) {
 	if got := h.Arbe("thread", "status", first.ThreadID); got != thread.StatusCompleted {
 		t.Fatalf("the run is %s", got)
 	}
-	c := &thread.Client{
+	c := &client.Client{
 		Base: thread.BaseURL(scene.Server), Thread: first.ThreadID,
-		Token: thread.StaticToken(h.Arbe("token", "mint", "--thread", first.ThreadID)),
+		Token: client.StaticToken(h.Arbe("token", "mint", "--thread", first.ThreadID)),
 	}
 	text := strings.Repeat("word ", 200)
 	for i := range mb {

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/internal/test/model"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // A line that the agent wrote twice may be on the thread twice, one that it wrote once may not.
@@ -27,9 +28,9 @@ func TestFullDoubled(t *testing.T) {
 	}
 	post := func(index int, line string) {
 		t.Helper()
-		c := &thread.Client{
+		c := &client.Client{
 			Base: thread.BaseURL(scene.Server), Thread: s.Thread,
-			Token: thread.StaticToken(s.Arbe("token", "mint", "--thread", s.Thread)),
+			Token: client.StaticToken(s.Arbe("token", "mint", "--thread", s.Thread)),
 		}
 		_, err := c.Append(t.Context(), []thread.Entry{
 			{

@@ -1,0 +1,107 @@
+package client
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Limits of connections to a server.
+const (
+	idlePerHost = 16 // idle connections that are kept for the next request
+	// pingAfter is the silence of an HTTP/2 connection after which it is pinged, and the time for the ping's answer.
+	pingAfter = 15 * time.Second
+)
+
+// NewHTTP returns an HTTP client for thread servers. A process makes one for all its Clients, so that they share
+// connections.
+func NewHTTP() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = idlePerHost
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
+	return &http.Client{Transport: t}
+}
+
+// noRedirect follows no redirect: net/http turns a redirected POST into a GET, whose 200 acknowledges nothing.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// errPage is the error of an answer that does not come from the thread server, such as the login page of a network.
+var errPage = errors.New("the answer is a page of HTML, not the thread server's: " +
+	"check ARBE_STREAM_URL, and whether the network wants a login")
+
+// pageless is a transport that turns a success with a page of HTML into errPage.
+type pageless struct{ next http.RoundTripper }
+
+func (t pageless) RoundTrip(r *http.Request) (*http.Response, error) {
+	next := t.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(r)
+	if err != nil || resp.StatusCode/100 != 2 {
+		return resp, err
+	}
+	page := claimsHTML(resp)
+	if !page && r.Method == http.MethodPost && resp.Body != http.NoBody {
+		// The answer to a post is short. Its content type may be false.
+		body := bufio.NewReader(resp.Body)
+		page = beginsHTML(body)
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{body, resp.Body}
+	}
+	if page {
+		drain(resp.Body)
+		return nil, errPage
+	}
+	return resp, nil
+}
+
+// claimsHTML reports whether an answer claims to be HTML.
+func claimsHTML(resp *http.Response) bool {
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return err == nil && (kind == "text/html" || kind == "application/xhtml+xml")
+}
+
+// beginsHTML reports whether an answer's first character after white space begins a tag. It consumes nothing.
+func beginsHTML(body *bufio.Reader) bool {
+	for n := 1; n <= 512; n++ {
+		b, err := body.Peek(n)
+		if err != nil {
+			return false // too short, or broken off: its reader gets the error
+		}
+		if c := b[n-1]; c > ' ' && c < 0x80 { // neither white space nor a byte order mark
+			return c == '<'
+		}
+	}
+	return false
+}
+
+// Redirected reports whether err means that the server has another address.
+func Redirected(err error) bool {
+	var se *StatusError
+	return errors.As(err, &se) && se.Status/100 == 3
+}
+
+// redirectMessage names the target of a redirect, as a base URL where it is one, without user, password and query.
+func redirectMessage(resp *http.Response) string {
+	const unfollowed = "redirects are not followed"
+	to, err := resp.Location()
+	if err != nil {
+		return unfollowed
+	}
+	clean := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
+	at := clean.String()
+	if base, _, ok := strings.Cut(at, "/"+thread.StreamName("")); ok {
+		at = base
+	}
+	return "redirected to " + at + ", and " + unfollowed + ": set ARBE_STREAM_URL to the thread server's own address"
+}

@@ -47,27 +47,11 @@ func (s Scope) Agent(ctx context.Context, id string) (a rows.Agent, err error) {
 	return a, err
 }
 
-// RenameAgent changes an agent's name. Only itself may, and the host.
-func (s Scope) RenameAgent(ctx context.Context, id string, name string) error {
-	return s.tx(ctx, "rename agent "+id, func(tx pgx.Tx) error {
-		return exec(ctx, tx, "agent", `update agents set name = nullif($2, '') where id = $1`, id, name)
-	})
-}
-
 // ArchiveAgent takes an agent out of use: it has no access any more, and drives no new thread. The host alone may.
 func (s Scope) ArchiveAgent(ctx context.Context, id string) error {
 	return s.tx(ctx, "archive agent "+id, func(tx pgx.Tx) error {
 		return exec(ctx, tx, "agent",
 			`update agents set archived_at = coalesce(archived_at, now()) where id = $1`, id)
-	})
-}
-
-// DeleteAgent deletes an agent with its memberships and the threads addressed to it. It returns ErrInUse for one that
-// drives a thread. The host alone may.
-func (s Scope) DeleteAgent(ctx context.Context, id string) error {
-	return s.tx(ctx, "delete agent "+id, func(tx pgx.Tx) error {
-		err := exec(ctx, tx, "agent", `delete from agents where id = $1`, id)
-		return inUse(err, "archive the agent instead")
 	})
 }
 

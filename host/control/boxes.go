@@ -126,13 +126,13 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 		}
 		return turn, notices(ctx, tx, &turn)
 	}
-	var r Resolution
-	if err := r.make(ctx, tx, box, o, rows.MakeTimeout); err != nil {
+	made, threads, err := makeBox(ctx, tx, box, o, rows.MakeTimeout)
+	if err != nil {
 		return turn, err
 	}
-	turn.Row, turn.Make = r.Sandbox, true
-	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, r.Sandbox.ID, o.Maker)
-	if err == nil && r.From != "" {
+	turn.Row, turn.Make = made, true
+	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, made.ID, o.Maker)
+	if err == nil && box != nil {
 		// A thread without the signal of the dead box keeps its notice's older origin, so it gets one signal, not two.
 		_, err = tx.Exec(ctx, `with late as (
 				delete from sandbox_notices where sandbox_id = $3 returning thread_id, from_id
@@ -140,7 +140,7 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 			insert into sandbox_notices (house_id, sandbox_id, thread_id, from_id)
 			select t.house_id, $2, t.id, coalesce(late.from_id, $3)
 			from threads t left join late on late.thread_id = t.id where t.id = any ($1)`,
-			r.Threads, r.Sandbox.ID, r.From)
+			threads, made.ID, box.ID)
 	}
 	if err != nil {
 		return turn, err

@@ -45,6 +45,14 @@ func (s Scope) Sandboxes(ctx context.Context, house string) (all []rows.Box, err
 	return all, err
 }
 
+// Resolution is the sandbox of a thread.
+type Resolution struct {
+	Sandbox rows.Box
+	Made    bool     // the caller has to make its machine
+	From    string   // the dead sandbox that it replaces; "" where there was none
+	Threads []string // that were repointed from the dead one: each gets a signal
+}
+
 // Want has the values of a new sandbox's row.
 type Want struct {
 	Environment string        // outranks the thread's and the house's default
@@ -71,7 +79,12 @@ func (s Scope) Resolve(ctx context.Context, thread string, w Want) (r Resolution
 				return nil
 			}
 			o := rows.BoxOrder{Thread: thread, Environment: w.Environment, Ephemeral: w.Ephemeral}
-			return r.make(ctx, tx, b, o, w.Patience)
+			r.Made = true
+			if b != nil {
+				r.From = b.ID
+			}
+			r.Sandbox, r.Threads, err = makeBox(ctx, tx, b, o, w.Patience)
+			return err
 		})
 	})
 	return r, err
@@ -145,4 +158,20 @@ func (q Queue) Waiting(ctx context.Context) (threads []string, err error) {
 		return err
 	})
 	return threads, err
+}
+
+// RenameAgent changes an agent's name. Only itself may, and the host.
+func (s Scope) RenameAgent(ctx context.Context, id string, name string) error {
+	return s.tx(ctx, "rename agent "+id, func(tx pgx.Tx) error {
+		return exec(ctx, tx, "agent", `update agents set name = nullif($2, '') where id = $1`, id, name)
+	})
+}
+
+// DeleteAgent deletes an agent with its memberships and the threads addressed to it. It returns ErrInUse for one that
+// drives a thread. The host alone may.
+func (s Scope) DeleteAgent(ctx context.Context, id string) error {
+	return s.tx(ctx, "delete agent "+id, func(tx pgx.Tx) error {
+		err := exec(ctx, tx, "agent", `delete from agents where id = $1`, id)
+		return inUse(err, "archive the agent instead")
+	})
 }

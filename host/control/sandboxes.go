@@ -17,14 +17,6 @@ const sandboxColumns = `id, house_id as house, environment_id as environment, pr
 
 const boxByID = `select ` + sandboxColumns + ` from sandboxes where id = $1`
 
-// Resolution is the sandbox of a thread.
-type Resolution struct {
-	Sandbox rows.Box
-	Made    bool     // the caller has to make its machine
-	From    string   // the dead sandbox that it replaces; "" where there was none
-	Threads []string // that were repointed from the dead one: each gets a signal
-}
-
 // mostRaces bounds how often a transaction looks again at a thread whose sandbox changes under it.
 const mostRaces = 10
 
@@ -40,30 +32,28 @@ func raced(f func() error) error {
 	return fmt.Errorf("%w: the thread's sandbox changes all the time", rows.ErrBusy)
 }
 
-// make makes the row of a thread's sandbox, in place of a dead one or of none.
-func (r *Resolution) make(
+// makeBox makes the row of a thread's sandbox, in place of a dead one or of none, and returns the threads that have it.
+func makeBox(
 	ctx context.Context, tx pgx.Tx, dead *rows.Box, o rows.BoxOrder, patience time.Duration,
-) error {
+) (b rows.Box, threads []string, err error) {
 	e, err := recipe(ctx, tx, o.Thread, o.Environment, dead)
 	if err != nil {
-		return err
+		return b, nil, err
 	}
-	r.Sandbox, err = one[rows.Box](ctx, tx, "sandbox", `
+	b, err = one[rows.Box](ctx, tx, "sandbox", `
 		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until)
 		values ($1, $2, $3, $4, now() + $5::interval) returning `+sandboxColumns,
 		e.House, e.ID, e.Runtime, o.Ephemeral, patience)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+	case dead == nil:
+		threads = []string{o.Thread}
+		err = exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, o.Thread, b.ID)
+	default:
+		threads, err = column[string](ctx, tx,
+			`update threads set sandbox_id = $2 where sandbox_id = $1 returning id`, dead.ID, b.ID)
 	}
-	r.Made = true
-	if dead == nil {
-		r.Threads = []string{o.Thread}
-		return exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, o.Thread, r.Sandbox.ID)
-	}
-	r.From = dead.ID
-	r.Threads, err = column[string](ctx, tx,
-		`update threads set sandbox_id = $2 where sandbox_id = $1 returning id`, dead.ID, r.Sandbox.ID)
-	return err
+	return b, threads, err
 }
 
 // chosen returns the id of the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the

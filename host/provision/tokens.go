@@ -33,9 +33,7 @@ func Client(key []byte, like *client.Client, id string) *client.Client {
 // runTokens returns what signs the tokens of a run on a thread of a house; "" for a thread of none.
 func runTokens(key []byte, house string) func(threadID, runID, author string) (write, renew string, err error) {
 	return func(threadID, runID, author string) (write, renew string, err error) {
-		return boxTokens(key, token.Grant{
-			Stream: thread.StreamName(threadID), Run: runID, House: house, Author: author,
-		}, guard+margin)
+		return boxTokens(key, token.Grant{Run: runID, House: house, Author: author}, threadID, guard+margin)
 	}
 }
 
@@ -44,17 +42,17 @@ func execTokens(
 	key []byte, house string,
 ) func(threadID, execID, author string, life time.Duration) (write, renew string, err error) {
 	return func(threadID, execID, author string, life time.Duration) (write, renew string, err error) {
-		return boxTokens(key, token.Grant{
-			Stream: thread.StreamName(threadID), Run: execID, Command: true, House: house, Author: author,
-		}, life)
+		return boxTokens(key, token.Grant{Run: execID, Command: true, House: house, Author: author}, threadID, life)
 	}
 }
 
 // boxTokens signs what a box gets: a token to write, and one that renews it for a time. Both are bound to an author. A
 // run or a command that has none gets its own id for one, which it does not use: its entries have no author, and can
 // have none of a member.
-func boxTokens(key []byte, g token.Grant, life time.Duration) (write, renew string, err error) {
-	g.Author = cmp.Or(g.Author, g.Run)
+func boxTokens(
+	key []byte, g token.Grant, threadID string, life time.Duration,
+) (write, renew string, err error) {
+	g.Stream, g.Author = thread.StreamName(threadID), cmp.Or(g.Author, g.Run)
 	sign := func(scope string, ttl time.Duration) string {
 		g.Scope, g.Until = []string{scope}, time.Now().Add(ttl)
 		signed, serr := token.Sign(key, g)

@@ -79,7 +79,7 @@ DRIVERS = ./internal/test/e2e ./internal/test/faults ./internal/test/page ./inte
 # With -trimpath each checkout of the same code shares what is compiled; without cgo "make build" does, too.
 GOTEST  = go test -json -vet=off -trimpath -shuffle=on -timeout 40m
 PLAIN   = env CGO_ENABLED=0 $(GOTEST)
-# Three packages at once: many tests wait. At the end of a program the race detector would sleep for a second.
+# Several packages at once (-p): many tests wait. At the end of a program the race detector would sleep for a second.
 RACED   = env GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 3
 # By exec: a signal for make's shell would not reach a command of the shell.
 REPORT  = exec env ARBE_BIN=$(abspath $(BIN)) go run -trimpath ./internal/test/report
@@ -91,8 +91,7 @@ OTHERS  = $$(go list ./... | grep -vFx "$$(go list $(DRIVERS:%=%/...))" | tr '\n
 .PHONY: test
 test: build agents ## all packages, the scripts, a sample of the fault table, a run of each agent: 4 minutes
 	@driving="$(call HAVING,$(DRIVERS),$(SHORT))"; others="$(OTHERS)"; \
-	$(REPORT) "$(PLAIN) -skip $(FULL) -parallel 16 $$driving" \
-		"$(PLAIN) -skip '$(FULL)|$(LARGE)' -parallel 8 $$others"
+	$(REPORT) "$(PLAIN) -p 4 -skip '$(FULL)|$(LARGE)' -parallel 8 $$driving $$others"
 
 .PHONY: test-full
 test-full: build runners agents browser shells cross ## the same under the race detector, and all matrices

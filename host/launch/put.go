@@ -20,8 +20,9 @@ func noteSecrets(ctx context.Context, box sandbox.Sandbox, paths []string) error
 	if len(paths) == 0 {
 		return nil
 	}
-	const script = `umask 077; list="$HOME/` + redact.Files + `"; mkdir -p "${list%/*}" && touch "$list" &&
-{ cat "$list"; printf '%s\n' "$@"; } | sort -u >"$list.new" && mv "$list.new" "$list"`
+	// Other launches may be at work in the box: a line is appended by one write, and no line is replaced.
+	const script = `umask 077; list="$HOME/` + redact.Files + `"; mkdir -p "${list%/*}" && touch "$list" || exit
+for path; do grep -qxF -e "$path" "$list" || printf '%s\n' "$path" >>"$list" || exit; done`
 	_, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, script, paths...)
 	if err != nil {
 		return fmt.Errorf("note the files with secrets: %w", err)

@@ -15,6 +15,7 @@ import (
 // descends from the leaf in the last such line. A claude that was killed in a wait for a retry has noted the api_error
 // line; the next one drops that line and continues from its parent. If it is killed, too, the third one finds a noted
 // leaf from which the last turn does not descend: it continues from there, and without all turns of the second one.
+// A busy claude may write the note ahead of the lines that it is about: then the leaf descends from the last turn.
 func claudeLeaf(path string) ([]byte, error) {
 	from, noted, err := claudeNoted(path)
 	if err != nil || noted.LeafUUID == "" {
@@ -35,18 +36,24 @@ func claudeLeaf(path string) ([]byte, error) {
 	if err != nil || last == "" {
 		return nil, err
 	}
-	for id, steps := last, 0; id != noted.LeafUUID; steps++ {
-		parent, behind := parents[id]
-		if !behind || steps > len(parents) {
-			return json.Marshal(struct {
-				Type      string `json:"type"` // claude looks for a line that begins with it
-				LeafUUID  string `json:"leafUuid"`
-				SessionID string `json:"sessionId,omitempty"`
-			}{"last-prompt", last, noted.SessionID})
+	descends := func(id, from string) bool {
+		for steps := 0; id != from; steps++ {
+			parent, behind := parents[id]
+			if !behind || steps > len(parents) {
+				return false
+			}
+			id = parent
 		}
-		id = parent
+		return true
 	}
-	return nil, nil
+	if descends(last, noted.LeafUUID) || descends(noted.LeafUUID, last) {
+		return nil, nil
+	}
+	return json.Marshal(struct {
+		Type      string `json:"type"` // claude looks for a line that begins with it
+		LeafUUID  string `json:"leafUuid"`
+		SessionID string `json:"sessionId,omitempty"`
+	}{"last-prompt", last, noted.SessionID})
 }
 
 // claudeTreeLine has the fields of a line that make the tree.

@@ -47,6 +47,7 @@ func TestClaudeAmend(t *testing.T) {
 			append(begin, noted("e1"), row("user", "u2", "a1"), row("system", "e2", "u2")), named("u2"),
 		},
 		{"nothing but the error line follows", []string{begin[0], begin[1], noted("e1"), begin[2]}, ""},
+		{"a note ahead of the turn's last lines", []string{begin[0], noted("e1"), begin[1], begin[2]}, ""},
 		{"noted again", append(begin, noted("e1"), row("user", "u2", "a1"), noted("u2")), ""},
 		{"named before", append(begin, noted("e1"), row("user", "u2", "a1"), named("u2")), ""},
 		{

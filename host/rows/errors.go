@@ -37,7 +37,7 @@ func IsAway(err error) bool {
 	return errors.Is(err, ErrAway) || errors.Is(err, ErrBusy) || errors.Is(err, ErrTimeout)
 }
 
-// Present drops ErrAbsent, for callers to whom a row that is not there is none.
+// Present returns nil for ErrAbsent, else err.
 func Present(err error) error {
 	if errors.Is(err, ErrAbsent) {
 		return nil

@@ -3,7 +3,7 @@
 // speaks it: the database (host/control), the HTTP API, what launches and reconciles runs, and the command line. It has
 // no database and no rule.
 //
-// Ids are strings; "" is none. The id of an agent is a UUID in lower case.
+// Ids are strings, "" where there is none. The id of an agent is a UUID in lower case.
 package rows
 
 import "context"

@@ -163,7 +163,7 @@ func (c *Core) Answered(h func(http.ResponseWriter, *http.Request) error) http.H
 	}
 }
 
-// AnswerError answers a request with this error; nil is none.
+// AnswerError answers a request with an error; it does nothing for nil.
 func (c *Core) AnswerError(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		return

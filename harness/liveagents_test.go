@@ -250,7 +250,8 @@ func TestFullLiveEOF(t *testing.T) {
 	})
 }
 
-// The signal in mid-turn: the agent records the interruption if it can, and exits.
+// The signal in mid-turn: the agent records the interruption if it can, and exits. claude-code 2.1.329 can exit before
+// that on a busy machine. The verdict is the same either way.
 func TestFullLiveStop(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
 		g, tool := newGate(t, name)
@@ -262,7 +263,8 @@ func TestFullLiveStop(t *testing.T) {
 		}
 		_ = d.cmd.Wait() // the exit status counts, not the error
 		d.follow()
-		if code, want := d.cmd.ProcessState.ExitCode(), map[string]int{"pi": 143}[name]; code != want {
+		code := d.cmd.ProcessState.ExitCode()
+		if want := map[string]int{"pi": 143}[name]; code != want {
 			t.Errorf("exit status %d, want %d", code, want)
 		}
 		b, err := os.ReadFile(d.session.path)
@@ -273,12 +275,18 @@ func TestFullLiveStop(t *testing.T) {
 		for line := range bytes.Lines(b) {
 			tally.Add(d.spec.Dialect.Decode(line))
 		}
-		want := outcome.Aborted
-		if name == "pi" { // it records nothing; its exit status has it
-			want = outcome.Unfinished
+		want := map[string][]outcome.State{
+			"pi":          {outcome.Unfinished}, // it records nothing; its exit status has it
+			"codex":       {outcome.Aborted},
+			"claude-code": {outcome.Aborted, outcome.Unfinished},
+		}[name]
+		turn := tally.Turn()
+		if !slices.Contains(want, turn.State) {
+			t.Errorf("the session ends with %v, want one of %v", turn.State, want)
 		}
-		if got := tally.Turn().State; got != want {
-			t.Errorf("the session ends with %v, want %v", got, want)
+		f := outcome.Facts{Turn: turn, Exit: outcome.ExitCode(code), Action: outcome.ActionCancel}
+		if v := outcome.Decide(f); v.Outcome != outcome.Cancelled {
+			t.Errorf("the verdict is %q, want cancelled", v.Outcome)
 		}
 	})
 }

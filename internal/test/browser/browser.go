@@ -80,6 +80,11 @@ func environment(t testing.TB, dir string) []string {
 	}
 }
 
+// ownVariables are the variables that Chromium 147 sets in its own environment when it starts, the second one in a
+// thread of its own. Where they are missing, glibc before 2.41 moves the environment to make room for them, and a
+// getenv of another thread meanwhile ends the browser: it dies silently, one start in some thousands.
+var ownVariables = []string{"DBUS_SESSION_BUS_ADDRESS=disabled:", "FC_FONTATIONS=1"}
+
 // fonts is a configuration of fontconfig for the fonts of two folders: all of the first one, and the monospaced ones of
 // the second.
 const fonts = `<fontconfig><dir>%s</dir><dir>%s</dir><selectfont>
@@ -115,7 +120,7 @@ func Open(t testing.TB, origins ...string) *Tab {
 		t.Fatal(err)
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.Env(ownVariables...))
 	if dir != "" {
 		opts = append(opts, chromedp.Env(environment(t, dir)...))
 	}

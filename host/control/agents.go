@@ -12,39 +12,26 @@ const agentColumns = `id::text, kind, coalesce(runtime, '') as runtime, coalesce
 
 // CreateHuman makes the agent of a login. For one that is there it changes nothing. The host alone may.
 func (s Scope) CreateHuman(ctx context.Context, id string, name string) error {
-	return s.tx(ctx, "create agent", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into agents (id, kind, name) values ($1, 'human', nullif($2, ''))
-			on conflict (id) do nothing`, id, name)
-		return err
-	})
+	_, err := change(ctx, s, "create agent", `insert into agents (id, kind, name) values ($1, 'human', nullif($2, ''))
+		on conflict (id) do nothing`, id, name)
+	return err
 }
 
 // CreateBot makes a bot that runs on a harness. The host alone may.
-func (s Scope) CreateBot(ctx context.Context, name, runtime string) (a rows.Agent, err error) {
-	err = s.tx(ctx, "create bot", func(tx pgx.Tx) error {
-		a, err = one[rows.Agent](ctx, tx, "bot", `insert into agents (kind, runtime, name)
-			values ('bot', nullif($1, ''), nullif($2, '')) returning `+agentColumns, runtime, name)
-		return err
-	})
-	return a, err
+func (s Scope) CreateBot(ctx context.Context, name, runtime string) (rows.Agent, error) {
+	return fetch[rows.Agent](ctx, s, "create bot", "bot", `insert into agents (kind, runtime, name)
+		values ('bot', nullif($1, ''), nullif($2, '')) returning `+agentColumns, runtime, name)
 }
 
 // Agents returns the agents of the scope, by name: for an agent itself and those of its houses.
-func (s Scope) Agents(ctx context.Context) (all []rows.Agent, err error) {
-	err = s.tx(ctx, "list agents", func(tx pgx.Tx) error {
-		all, err = many[rows.Agent](ctx, tx, `select `+agentColumns+` from agents order by name, id`)
-		return err
-	})
-	return all, err
+func (s Scope) Agents(ctx context.Context) ([]rows.Agent, error) {
+	return list[rows.Agent](ctx, s, "list agents", `select `+agentColumns+` from agents order by name, id`)
 }
 
 // Agent returns an agent.
-func (s Scope) Agent(ctx context.Context, id string) (a rows.Agent, err error) {
-	err = s.tx(ctx, "read agent "+id, func(tx pgx.Tx) error {
-		a, err = one[rows.Agent](ctx, tx, "agent", `select `+agentColumns+` from agents where id = $1`, id)
-		return err
-	})
-	return a, err
+func (s Scope) Agent(ctx context.Context, id string) (rows.Agent, error) {
+	return fetch[rows.Agent](ctx, s, "read agent "+id, "agent",
+		`select `+agentColumns+` from agents where id = $1`, id)
 }
 
 // ArchiveAgent takes an agent out of use: it has no access any more, and drives no new thread. The host alone may.
@@ -56,13 +43,9 @@ func (s Scope) ArchiveAgent(ctx context.Context, id string) error {
 }
 
 // Drivers returns a house's bots of a harness that are in use, the one first that was made first.
-func (s Scope) Drivers(ctx context.Context, house, runtime string) (all []rows.Agent, err error) {
-	err = s.tx(ctx, "list the bots of house "+house, func(tx pgx.Tx) error {
-		all, err = many[rows.Agent](ctx, tx, `select `+agentColumns+` from agents
-			where kind = 'bot' and runtime = $2 and archived_at is null and exists (
-				select from members m where m.house_id = $1 and m.agent_id = id and m.archived_at is null
-			) order by created_at, id`, house, runtime)
-		return err
-	})
-	return all, err
+func (s Scope) Drivers(ctx context.Context, house, runtime string) ([]rows.Agent, error) {
+	return list[rows.Agent](ctx, s, "list the bots of house "+house, `select `+agentColumns+` from agents
+		where kind = 'bot' and runtime = $2 and archived_at is null and exists (
+			select from members m where m.house_id = $1 and m.agent_id = id and m.archived_at is null
+		) order by created_at, id`, house, runtime)
 }

@@ -41,10 +41,7 @@ func (s Scope) ApplyEnvironment(
 				Because("environments " + all[0].ID + " and " + all[1].ID + " have it")
 		case len(all) == 0:
 			did = Created
-			e, err = one[rows.Environment](ctx, tx, "environment", `
-				insert into environments (house_id, name, runtime, config, secret_bindings)
-				values ($1, $2, $3, $4, $5) returning `+environmentColumns,
-				house, r.Name, r.Runtime, r.Config, r.Bindings)
+			e, err = insertEnvironment(ctx, tx, house, r)
 			return err
 		}
 		if did, e = Unchanged, all[0]; has(e, r) {

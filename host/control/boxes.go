@@ -169,27 +169,22 @@ const noticesQuery = `select thread_id as thread, sandbox_id as row, from_id as 
 
 // Noted implements resolve.Rows.
 func (b Boxes) Noted(ctx context.Context, row string, threads []string) error {
-	return b.tx(ctx, "note the threads of sandbox "+row, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `delete from sandbox_notices where sandbox_id = $1 and thread_id = any ($2)`, row, threads)
-		return err
-	})
+	_, err := change(ctx, b, "note the threads of sandbox "+row,
+		`delete from sandbox_notices where sandbox_id = $1 and thread_id = any ($2)`, row, threads)
+	return err
 }
 
 // Notices implements reconcile.Rows.
-func (b Boxes) Notices(ctx context.Context) (all []rows.Notice, err error) {
-	err = b.tx(ctx, "list threads with a new sandbox", func(tx pgx.Tx) error {
-		all, err = many[rows.Notice](ctx, tx, noticesQuery+` order by at, sandbox_id, thread_id limit $1`, mostStale)
-		return err
-	})
-	return all, err
+func (b Boxes) Notices(ctx context.Context) ([]rows.Notice, error) {
+	return list[rows.Notice](ctx, b, "list threads with a new sandbox",
+		noticesQuery+` order by at, sandbox_id, thread_id limit $1`, mostStale)
 }
 
 // GiveUp implements resolve.Rows.
 func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now rows.Box, mine bool, err error) {
 	err = b.tx(ctx, "give up sandbox "+row, func(tx pgx.Tx) error {
 		now, mine = rows.Box{}, false
-		box, err := one[rows.Box](ctx, tx, "sandbox",
-			`select `+sandboxColumns+` from sandboxes where id = $1 for update`, row)
+		box, err := one[rows.Box](ctx, tx, "sandbox", boxByID+` for update`, row)
 		if err != nil {
 			return rows.Present(err)
 		}
@@ -249,13 +244,12 @@ func (b Boxes) Ready(ctx context.Context, row, maker, ref string) error {
 
 // report changes the row of a sandbox for its maker.
 func (b Boxes) report(ctx context.Context, row, sql string, args ...any) error {
-	return b.tx(ctx, "report the machine of sandbox "+row, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sql, args...)
-		if err == nil && tag.RowsAffected() == 0 {
-			return lease.ErrReleased
-		}
-		return err
-	})
+	what := "report the machine of sandbox " + row
+	done, err := change(ctx, b, what, sql, args...)
+	if err == nil && !done {
+		err = fmt.Errorf("%s: %w", what, lease.ErrReleased)
+	}
+	return err
 }
 
 // Release implements reap.Rows.
@@ -270,29 +264,22 @@ func (b Boxes) Condemn(ctx context.Context, row string, seen []rows.Hold, judged
 
 // Doubt implements reap.Rows.
 func (b Boxes) Doubt(ctx context.Context, row, why string) error {
-	return b.tx(ctx, "doubt sandbox "+row, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `update sandboxes set doubted_at = coalesce(doubted_at, now()), doubt = $2
-			where id = $1 and status = 'live'`, row, why)
-		return err
-	})
+	_, err := change(ctx, b, "doubt sandbox "+row, `update sandboxes
+		set doubted_at = coalesce(doubted_at, now()), doubt = $2 where id = $1 and status = 'live'`, row, why)
+	return err
 }
 
 // Doubted implements reconcile.Rows.
-func (b Boxes) Doubted(ctx context.Context) (all []rows.Box, err error) {
-	err = b.tx(ctx, "list doubted sandboxes", func(tx pgx.Tx) error {
-		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
-			where doubted_at is not null and status = 'live' order by doubted_at, id limit $1`, mostStale)
-		return err
-	})
-	return all, err
+func (b Boxes) Doubted(ctx context.Context) ([]rows.Box, error) {
+	return list[rows.Box](ctx, b, "list doubted sandboxes", `select `+sandboxColumns+` from sandboxes
+		where doubted_at is not null and status = 'live' order by doubted_at, id limit $1`, mostStale)
 }
 
 // Trust implements reconcile.Rows.
 func (b Boxes) Trust(ctx context.Context, row string) error {
-	return b.tx(ctx, "trust sandbox "+row, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `update sandboxes set doubted_at = null, doubt = null where id = $1`, row)
-		return err
-	})
+	_, err := change(ctx, b, "trust sandbox "+row,
+		`update sandboxes set doubted_at = null, doubt = null where id = $1`, row)
+	return err
 }
 
 // Gone implements reap.Rows. A sandbox without a row is no error.
@@ -309,11 +296,9 @@ func (b Boxes) Gone(ctx context.Context, row string) error {
 
 // Ended implements resolve.Rows.
 func (b Boxes) Ended(ctx context.Context, thread, run, status string) error {
-	db, err := b.Open(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = db.Host().Adopt(ctx, thread, run, status)
+	_, err := change(ctx, b, "adopt the end of run "+run, `update threads
+		set status = $3, claimed_run = null, claimed_at = null
+		where id = $1 and status = 'running' and claimed_run = $2`, thread, run, status)
 	return err
 }
 
@@ -332,40 +317,23 @@ func (b Boxes) Running(ctx context.Context, thread string) (r rows.Running, is b
 
 // Follow implements reconcile.Rows.
 func (b Boxes) Follow(ctx context.Context, thread string, seen rows.Running, status string) error {
-	return b.tx(ctx, "settle thread "+thread, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `update threads set status = $3, claimed_run = null, claimed_at = null
-			where id = $1 and status = 'running' and updated_at = $2`, thread, seen.Version, status)
-		return err
-	})
-}
-
-// Abandon implements reconcile.Rows.
-func (b Boxes) Abandon(ctx context.Context, thread, run string) error {
-	db, err := b.Open(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = db.Host().Abandon(ctx, thread, run)
+	_, err := change(ctx, b, "settle thread "+thread, `update threads
+		set status = $3, claimed_run = null, claimed_at = null
+		where id = $1 and status = 'running' and updated_at = $2`, thread, seen.Version, status)
 	return err
 }
 
 // Unhold implements reconcile.Rows.
 func (b Boxes) Unhold(ctx context.Context, thread string, runs []string) error {
-	return b.tx(ctx, "drop the holds of thread "+thread, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `delete from sandbox_holds
-			where thread_id = $1 and run_id = any ($2) and expires_at is null`, thread, runs)
-		return err
-	})
+	_, err := change(ctx, b, "drop the holds of thread "+thread, `delete from sandbox_holds
+		where thread_id = $1 and run_id = any ($2) and expires_at is null`, thread, runs)
+	return err
 }
 
 // Commands implements reconcile.Rows.
-func (b Boxes) Commands(ctx context.Context, thread string) (ids []string, err error) {
-	err = b.tx(ctx, "list the commands of thread "+thread, func(tx pgx.Tx) error {
-		ids, err = column[string](ctx, tx, `select run_id from sandbox_holds
-			where thread_id = $1 and expires_at is null and starts_with(holder, 'exec:')`, thread)
-		return err
-	})
-	return ids, err
+func (b Boxes) Commands(ctx context.Context, thread string) ([]string, error) {
+	return values[string](ctx, b, "list the commands of thread "+thread, `select run_id from sandbox_holds
+		where thread_id = $1 and expires_at is null and starts_with(holder, 'exec:')`, thread)
 }
 
 // Bounds of the lists of a reconciler's pass: what is left comes in a later one.
@@ -375,50 +343,44 @@ const (
 )
 
 // Stale implements reconcile.Rows.
-func (b Boxes) Stale(ctx context.Context) (threads []string, err error) {
-	err = b.tx(ctx, "list stale claims and holds", func(tx pgx.Tx) error {
-		threads, err = column[string](ctx, tx, `(
-				select id from threads where claimed_run is not null and claimed_at < now() - $1::interval
-				order by claimed_at, id limit $2
-			) union (
-				select t.id from sandbox_holds h join threads t on t.id = h.thread_id
-				where t.status <> 'running' and h.expires_at is null and h.at < now() - $1::interval
-				order by h.at, t.id limit $2
-			)`, rows.ClaimTimeout, mostStale)
-		return err
-	})
-	return threads, err
+func (b Boxes) Stale(ctx context.Context) ([]string, error) {
+	return values[string](ctx, b, "list stale claims and holds", `(
+			select id from threads where claimed_run is not null and claimed_at < now() - $1::interval
+			order by claimed_at, id limit $2
+		) union (
+			select t.id from sandbox_holds h join threads t on t.id = h.thread_id
+			where t.status <> 'running' and h.expires_at is null and h.at < now() - $1::interval
+			order by h.at, t.id limit $2
+		)`, rows.ClaimTimeout, mostStale)
 }
 
 // Expire implements reconcile.Rows.
 func (b Boxes) Expire(ctx context.Context) error {
-	db, err := b.Open(ctx)
-	if err == nil {
-		_, err = db.Host().Expire(ctx)
-	}
-	return err
+	return b.tx(ctx, "expire sandboxes", func(tx pgx.Tx) error {
+		late, err := column[string](ctx, tx, `update sandboxes set status = 'dead'
+			where status = 'pending' and pending_until < now() returning id`)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `delete from sandbox_holds
+			where sandbox_id = any ($1) or expires_at < clock_timestamp()`, late)
+		return err
+	})
 }
 
 // Boxes implements reconcile.Rows.
-func (b Boxes) Boxes(ctx context.Context, named []string) (all []rows.Box, err error) {
-	err = b.tx(ctx, "list sandboxes", func(tx pgx.Tx) error {
-		all, err = many[rows.Box](ctx, tx, `select `+sandboxColumns+` from sandboxes
-			where status <> 'dead' or destroyed_at is null or id = any ($1)
-			order by status = 'dead' desc, created_at, id limit $2`, named, mostBoxes)
-		return err
-	})
-	return all, err
+func (b Boxes) Boxes(ctx context.Context, named []string) ([]rows.Box, error) {
+	return list[rows.Box](ctx, b, "list sandboxes", `select `+sandboxColumns+` from sandboxes
+		where status <> 'dead' or destroyed_at is null or id = any ($1)
+		order by status = 'dead' desc, created_at, id limit $2`, named, mostBoxes)
 }
 
 // BoxAt implements reap.Rows.
 func (b Boxes) BoxAt(ctx context.Context, provider, ref string) (row string, err error) {
-	err = b.tx(ctx, "find the sandbox "+provider+":"+ref, func(tx pgx.Tx) error {
-		found, err := column[string](ctx, tx,
-			`select id from sandboxes where provider = $1 and provider_ref = $2 order by created_at limit 1`, provider, ref)
-		if err == nil && len(found) == 1 {
-			row = found[0]
-		}
-		return err
-	})
+	found, err := values[string](ctx, b, "find the sandbox "+provider+":"+ref,
+		`select id from sandboxes where provider = $1 and provider_ref = $2 order by created_at limit 1`, provider, ref)
+	if err == nil && len(found) == 1 {
+		row = found[0]
+	}
 	return row, err
 }

@@ -126,25 +126,27 @@ func (db *DB) check(ctx context.Context) error {
 
 // Scope gives a caller access to rows: those of one agent's houses, or all.
 type Scope struct {
-	db    *DB
-	begin string // the statements that begin a transaction
-	fault error  // of each call; nil for none
+	open  func(ctx context.Context) (*DB, error) // for each call: a Store's database may be away
+	role  string                                 // the statements that take an agent's rights; "" for the host's
+	fault error                                  // of each call; nil for none
 
 	noLocal bool // of tasks: see Away
 }
 
 // As returns the scope of an agent. Row level security holds it. An id that is no UUID is ErrInvalid in each call.
-func (db *DB) As(agent string) Scope {
-	id, err := uuid.Parse(agent)
-	if err != nil {
-		err = rows.Refuse(rows.ErrInvalid, "the agent's id")
-	}
-	as := "; set local role " + AppRole + "; set local app.agent_id = '" + id.String() + "'"
-	return Scope{db: db, begin: db.begin() + as, fault: err}
-}
+func (db *DB) As(agent string) Scope { return db.Host().as(agent) }
 
 // Host returns the scope of the host: all rows.
-func (db *DB) Host() Scope { return Scope{db: db, begin: db.begin()} }
+func (db *DB) Host() Scope { return Scope{open: func(context.Context) (*DB, error) { return db, nil }} }
+
+func (s Scope) as(agent string) Scope {
+	id, err := uuid.Parse(agent)
+	if err != nil {
+		s.fault = rows.Refuse(rows.ErrInvalid, "the agent's id")
+	}
+	s.role = "; set local role " + AppRole + "; set local app.agent_id = '" + id.String() + "'"
+	return s
+}
 
 // begin returns the statements that begin a transaction of any scope. All of them end with the transaction, so that a
 // connection carries nothing to the next one.
@@ -159,41 +161,30 @@ const attempts = 3
 
 // tx runs f in a transaction. f may run several times. It returns a *rows.Refusal as it is; what names the work in
 // other errors.
-func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err error) {
+func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) error {
 	if s.fault != nil {
 		return s.fault
 	}
-	if r := s.db.refused.Load(); r != nil && time.Since(r.at) < refusedFor {
+	db, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	if r := db.refused.Load(); r != nil && time.Since(r.at) < refusedFor {
 		return fmt.Errorf("%s: %w", what, r.err)
 	}
-	limited, cancel := context.WithTimeout(ctx, s.db.config.Call)
+	limited, cancel := context.WithTimeout(ctx, db.config.Call)
 	defer cancel()
-	stale := int(s.db.pool.Stat().MaxConns()) // connections that a restart of the database may have left
-	for run := 1; ; {
-		began := false
-		err = pgx.BeginTxFunc(limited, s.db.pool, pgx.TxOptions{BeginQuery: s.begin}, func(tx pgx.Tx) error {
-			began = true
-			return f(tx)
-		})
-		if began && run < attempts && conflicts(err) {
-			run++
-		} else if !began && stale > 0 && isBroken(err) {
-			stale--
-		} else {
-			break
-		}
-	}
-	if err == nil {
+	if err = db.run(limited, db.begin()+s.role, f); err == nil {
 		return nil
 	}
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case limited.Err() != nil:
-		err = fmt.Errorf("%w: no answer after %s", rows.ErrTimeout, s.db.config.Call)
+		err = fmt.Errorf("%w: no answer after %s", rows.ErrTimeout, db.config.Call)
 	default:
 		if err = explained(err); errors.Is(err, rows.ErrOtherLog) {
-			s.db.refused.Store(&refused{err, time.Now()})
+			db.refused.Store(&refused{err, time.Now()})
 		}
 	}
 	if errors.As(err, new(*rows.Refusal)) {
@@ -202,42 +193,21 @@ func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) (err e
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// exec runs a statement that has to change a row, and returns rows.ErrAbsent where it changes none.
-func exec(ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) error {
-	tag, err := tx.Exec(ctx, sql, args...)
-	if err == nil && tag.RowsAffected() == 0 {
-		return rows.Refuse(rows.ErrAbsent, thing)
+// run runs f in a transaction, again where that may succeed then.
+func (db *DB) run(ctx context.Context, begin string, f func(pgx.Tx) error) error {
+	stale := int(db.pool.Stat().MaxConns()) // connections that a restart of the database may have left
+	for run := 1; ; {
+		began := false
+		err := pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+			began = true
+			return f(tx)
+		})
+		if began && run < attempts && conflicts(err) {
+			run++
+		} else if !began && stale > 0 && isBroken(err) {
+			stale--
+		} else {
+			return err
+		}
 	}
-	return err
-}
-
-// one returns the row of a query, and rows.ErrAbsent if there is no row.
-func one[T any](ctx context.Context, tx pgx.Tx, thing, sql string, args ...any) (v T, err error) {
-	found, err := tx.Query(ctx, sql, args...)
-	if err != nil {
-		return v, err
-	}
-	v, err = pgx.CollectExactlyOneRow(found, pgx.RowToStructByName[T])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return v, rows.Refuse(rows.ErrAbsent, thing)
-	}
-	return v, err
-}
-
-// many returns the rows of a query.
-func many[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]T, error) {
-	found, err := tx.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(found, pgx.RowToStructByName[T])
-}
-
-// column returns the values of a query's only column.
-func column[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]T, error) {
-	found, err := tx.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(found, pgx.RowTo[T])
 }

@@ -13,6 +13,7 @@ import (
 const (
 	environmentHead    = `id, house_id as house, name, runtime, secret_bindings as bindings, created_at, archived_at`
 	environmentColumns = environmentHead + `, config`
+	environmentByID    = `select ` + environmentColumns + ` from environments where id = $1`
 )
 
 // settled returns a recipe with its defaults.
@@ -31,14 +32,18 @@ func settled(r rows.Recipe) rows.Recipe {
 
 // CreateEnvironment makes an environment.
 func (s Scope) CreateEnvironment(ctx context.Context, house string, r rows.Recipe) (e rows.Environment, err error) {
-	r = settled(r)
 	err = s.tx(ctx, "create environment", func(tx pgx.Tx) error {
-		e, err = one[rows.Environment](ctx, tx, "environment", `
-			insert into environments (house_id, name, runtime, config, secret_bindings) values ($1, $2, $3, $4, $5)
-			returning `+environmentColumns, house, r.Name, r.Runtime, r.Config, r.Bindings)
+		e, err = insertEnvironment(ctx, tx, house, settled(r))
 		return err
 	})
 	return e, err
+}
+
+// insertEnvironment makes an environment of a settled recipe.
+func insertEnvironment(ctx context.Context, tx pgx.Tx, house string, r rows.Recipe) (rows.Environment, error) {
+	return one[rows.Environment](ctx, tx, "environment", `
+		insert into environments (house_id, name, runtime, config, secret_bindings) values ($1, $2, $3, $4, $5)
+		returning `+environmentColumns, house, r.Name, r.Runtime, r.Config, r.Bindings)
 }
 
 // ChangeEnvironment changes an environment. Its sandboxes stay as they are.
@@ -46,8 +51,7 @@ func (s Scope) ChangeEnvironment(
 	ctx context.Context, id string, c rows.EnvironmentChange,
 ) (e rows.Environment, err error) {
 	err = s.tx(ctx, "change environment "+id, func(tx pgx.Tx) error {
-		e, err = one[rows.Environment](ctx, tx, "environment",
-			`select `+environmentColumns+` from environments where id = $1 for no key update`, id)
+		e, err = one[rows.Environment](ctx, tx, "environment", environmentByID+` for no key update`, id)
 		if err != nil {
 			return err
 		}
@@ -73,36 +77,23 @@ const mostListed = 1000
 
 // Environments returns a house's environments, by name, archived ones included, at most mostListed. They are without
 // their configs, which may be large.
-func (s Scope) Environments(ctx context.Context, house string) (all []rows.Environment, err error) {
-	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
-		all, err = many[rows.Environment](ctx, tx,
-			`select `+environmentHead+`, null::jsonb as config from environments
-			where house_id = $1 order by name, id limit $2`,
-			house, mostListed)
-		return err
-	})
-	return all, err
+func (s Scope) Environments(ctx context.Context, house string) ([]rows.Environment, error) {
+	return list[rows.Environment](ctx, s, "list environments of house "+house,
+		`select `+environmentHead+`, null::jsonb as config from environments
+		where house_id = $1 order by name, id limit $2`, house, mostListed)
 }
 
 // Environment returns an environment.
-func (s Scope) Environment(ctx context.Context, id string) (e rows.Environment, err error) {
-	err = s.tx(ctx, "read environment "+id, func(tx pgx.Tx) error {
-		e, err = one[rows.Environment](ctx, tx, "environment",
-			`select `+environmentColumns+` from environments where id = $1`, id)
-		return err
-	})
-	return e, err
+func (s Scope) Environment(ctx context.Context, id string) (rows.Environment, error) {
+	return fetch[rows.Environment](ctx, s, "read environment "+id, "environment", environmentByID, id)
 }
 
 // Binding returns the environments of a house that inject a secret, by name.
-func (s Scope) Binding(ctx context.Context, house, secret string) (all []rows.Environment, err error) {
+func (s Scope) Binding(ctx context.Context, house, secret string) ([]rows.Environment, error) {
 	named := []map[string]string{{"name": secret}}
-	err = s.tx(ctx, "list environments of house "+house, func(tx pgx.Tx) error {
-		all, err = many[rows.Environment](ctx, tx, `select `+environmentColumns+` from environments
-			where house_id = $1 and secret_bindings @> $2 order by name, id`, house, named)
-		return err
-	})
-	return all, err
+	return list[rows.Environment](ctx, s, "list environments of house "+house,
+		`select `+environmentColumns+` from environments
+		where house_id = $1 and secret_bindings @> $2 order by name, id`, house, named)
 }
 
 // ArchiveEnvironment takes an environment out of use: no new thread or sandbox may have it. Where it is its house's

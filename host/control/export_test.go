@@ -33,6 +33,13 @@ func (l Leader) Sweep(ctx context.Context) error { return l.l.compare(ctx, true)
 // Close ends the lead.
 func (l Leader) Close() { l.l.close() }
 
+// StoreOf returns a store whose database is open.
+func StoreOf(db *DB) *Store {
+	st := new(Store)
+	st.db.Store(db)
+	return st
+}
+
 // What follows makes and reads the states of rows that tests begin with.
 
 // Sandboxes returns a house's sandboxes that are not dead, or whose machine is not known to be gone, the newest first.

@@ -50,11 +50,10 @@ func holds(ctx context.Context, tx pgx.Tx, sandbox string) ([]rows.Hold, error) 
 	return all, err
 }
 
-// state returns the state of a sandbox's lease, with its row locked by a clause. A sandbox without a row has been
+// leaseState returns the state of a sandbox's lease, with its row locked by a clause. A sandbox without a row has been
 // released.
 func leaseState(ctx context.Context, tx pgx.Tx, sandbox, clause string) (house string, s lease.State, err error) {
-	b, err := one[rows.Box](ctx, tx, "sandbox",
-		`select `+sandboxColumns+` from sandboxes where id = $1 `+clause, sandbox)
+	b, err := one[rows.Box](ctx, tx, "sandbox", boxByID+` `+clause, sandbox)
 	if errors.Is(err, rows.ErrAbsent) {
 		return "", lease.State{Released: true, Now: time.Now()}, nil
 	} else if err != nil {

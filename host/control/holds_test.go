@@ -308,7 +308,8 @@ func TestSettleRows(t *testing.T) {
 	if stale := must(in.Stale(ctx))(t); len(stale) != 1 || stale[0] != other {
 		t.Errorf("got %v", stale)
 	}
-	check(t, in.Abandon(ctx, other, "r1"))
+	seen, _, err = in.Running(ctx, other)
+	check(t, errors.Join(err, in.Follow(ctx, other, seen, rows.ThreadIdle)))
 	if th := must(db.Host().Thread(ctx, other))(t); th.Status != rows.ThreadIdle {
 		t.Errorf("got %+v", th)
 	}

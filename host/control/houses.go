@@ -26,26 +26,18 @@ func (s Scope) CreateHouse(ctx context.Context, name string, owner string) (h ro
 }
 
 // Houses returns the scope's houses, by name.
-func (s Scope) Houses(ctx context.Context) (all []rows.House, err error) {
-	err = s.tx(ctx, "list houses", func(tx pgx.Tx) error {
-		all, err = many[rows.House](ctx, tx, `select `+houseColumns+` from houses order by name, id`)
-		return err
-	})
-	return all, err
+func (s Scope) Houses(ctx context.Context) ([]rows.House, error) {
+	return list[rows.House](ctx, s, "list houses", `select `+houseColumns+` from houses order by name, id`)
 }
 
 // HouseCounts returns how much a house has.
-func (s Scope) HouseCounts(ctx context.Context, id string) (n rows.HouseCounts, err error) {
-	err = s.tx(ctx, "count what is in house "+id, func(tx pgx.Tx) error {
-		n, err = one[rows.HouseCounts](ctx, tx, "house", `select
-			(select count(*) from members where house_id = $1 and archived_at is null)::int as members,
-			(select count(*) from environments where house_id = $1)::int as environments,
-			(select count(*) from secrets where house_id = $1)::int as secrets,
-			(select count(*) from sandboxes
-				where house_id = $1 and (status <> 'dead' or destroyed_at is null))::int as sandboxes`, id)
-		return err
-	})
-	return n, err
+func (s Scope) HouseCounts(ctx context.Context, id string) (rows.HouseCounts, error) {
+	return fetch[rows.HouseCounts](ctx, s, "count what is in house "+id, "house", `select
+		(select count(*) from members where house_id = $1 and archived_at is null)::int as members,
+		(select count(*) from environments where house_id = $1)::int as environments,
+		(select count(*) from secrets where house_id = $1)::int as secrets,
+		(select count(*) from sandboxes
+			where house_id = $1 and (status <> 'dead' or destroyed_at is null))::int as sandboxes`, id)
 }
 
 // RenameHouse changes a house's name. Only its owners may.

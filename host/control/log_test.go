@@ -115,7 +115,7 @@ func TestOtherLog(t *testing.T) {
 			return other.As(w.h.owner).RenameHouse(ctx, w.h.id, "another")
 		},
 		"houses of a member": func(ctx context.Context, other *control.DB) error {
-			_, err := other.Houses(ctx, w.h.owner)
+			_, err := control.StoreOf(other).Houses(ctx, w.h.owner)
 			return err
 		},
 	} {

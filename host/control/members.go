@@ -11,13 +11,9 @@ import (
 const memberColumns = `house_id as house, agent_id::text as agent, role, joined_at, archived_at`
 
 // Members returns a house's members, in the order of their joining.
-func (s Scope) Members(ctx context.Context, house string) (all []rows.Member, err error) {
-	err = s.tx(ctx, "list members of house "+house, func(tx pgx.Tx) error {
-		all, err = many[rows.Member](ctx, tx,
-			`select `+memberColumns+` from members where house_id = $1 order by joined_at, agent_id`, house)
-		return err
-	})
-	return all, err
+func (s Scope) Members(ctx context.Context, house string) ([]rows.Member, error) {
+	return list[rows.Member](ctx, s, "list members of house "+house,
+		`select `+memberColumns+` from members where house_id = $1 order by joined_at, agent_id`, house)
 }
 
 // AddMember makes an agent a member of a house, or a member again. Only owners may. An owner is a human.

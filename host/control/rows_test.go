@@ -318,7 +318,7 @@ func TestThreads(t *testing.T) {
 	is(t, err, rows.ErrInvalid)
 	must(s.Claim(ctx, ids[0], "r1"))(t)
 	is(t, s.DeleteThread(ctx, root.ID, nil), rows.ErrRunning)
-	must(s.Adopt(ctx, ids[0], "r1", rows.ThreadCompleted))(t)
+	check(t, boxes(db).Ended(ctx, ids[0], "r1", rows.ThreadCompleted))
 	check(t, s.DeleteThread(ctx, root.ID, nil))
 	if left := list(rows.Query{House: h.id}); left != nil {
 		t.Errorf("left: %v", left)

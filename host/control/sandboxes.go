@@ -71,8 +71,6 @@ func chosen(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Bo
 	return ids[0], nil
 }
 
-const environmentByID = `select ` + environmentColumns + ` from environments where id = $1`
-
 // recipe returns the environment of a thread's next sandbox. It returns rows.ErrNoRecipe and rows.ErrArchived.
 func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Box) (e rows.Environment, err error) {
 	id, err := chosen(ctx, tx, thread, wanted, dead)
@@ -93,7 +91,7 @@ func recipe(ctx context.Context, tx pgx.Tx, thread, wanted string, dead *rows.Bo
 // that is wanted, else by the one that Obtain takes. What is archived is the caller's to refuse.
 func (s Scope) Place(ctx context.Context, thread, wanted string) (p rows.Place, err error) {
 	err = s.tx(ctx, "read the place of thread "+thread, func(tx pgx.Tx) error {
-		t, err := one[rows.Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, thread)
+		t, err := one[rows.Thread](ctx, tx, "thread", threadByID, thread)
 		if err != nil {
 			return err
 		}
@@ -131,8 +129,7 @@ func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*rows.Box, 
 	}
 	var b *rows.Box
 	if ids[0] != nil {
-		row, err := one[rows.Box](ctx, tx, "sandbox",
-			`select `+sandboxColumns+` from sandboxes where id = $1 `+clause, *ids[0])
+		row, err := one[rows.Box](ctx, tx, "sandbox", boxByID+` `+clause, *ids[0])
 		if errors.Is(err, rows.ErrAbsent) {
 			return nil, errRaced // deleted since
 		} else if err != nil {
@@ -150,21 +147,4 @@ func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*rows.Box, 
 		return nil, errRaced
 	}
 	return b, nil
-}
-
-// Expire declares sandboxes dead that are pending for too long, and returns how many. It removes holds that have
-// expired.
-func (s Scope) Expire(ctx context.Context) (n int64, err error) {
-	err = s.tx(ctx, "expire sandboxes", func(tx pgx.Tx) error {
-		late, err := column[string](ctx, tx, `update sandboxes set status = 'dead'
-			where status = 'pending' and pending_until < now() returning id`)
-		if err != nil {
-			return err
-		}
-		n = int64(len(late))
-		_, err = tx.Exec(ctx, `delete from sandbox_holds
-			where sandbox_id = any ($1) or expires_at < clock_timestamp()`, late)
-		return err
-	})
-	return n, err
 }

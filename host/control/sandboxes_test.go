@@ -57,18 +57,14 @@ func TestAdopt(t *testing.T) {
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
 	id := driven(t, db, h)
 	must(host.Claim(ctx, id, "r1"))(t)
-	if stale := must(host.Stale(ctx, time.Now().Add(time.Hour), 10))(t); len(stale) != 1 || stale[0].ID != id {
-		t.Errorf("got %v", stale)
-	}
-	if stale := must(host.Stale(ctx, time.Now().Add(-time.Hour), 10))(t); len(stale) != 0 {
-		t.Errorf("got %v", stale)
-	}
-	for _, tt := range []struct {
-		run  string
-		done bool
-	}{{"r0", false}, {"r1", true}, {"r1", false}} {
-		if done := must(host.Adopt(ctx, id, tt.run, rows.ThreadFailed))(t); done != tt.done {
-			t.Errorf("%s: %t", tt.run, done)
+	for _, tt := range []struct{ run, verdict, want string }{
+		{"r0", rows.ThreadFailed, rows.ThreadRunning},
+		{"r1", rows.ThreadFailed, rows.ThreadFailed},
+		{"r1", rows.ThreadCompleted, rows.ThreadFailed},
+	} {
+		check(t, boxes(db).Ended(ctx, id, tt.run, tt.verdict))
+		if got := must(host.Thread(ctx, id))(t); got.Status != tt.want {
+			t.Errorf("%s %s: the thread is %s", tt.run, tt.verdict, got.Status)
 		}
 	}
 	got := must(host.Claim(ctx, id, "r2"))(t) // a thread that has ended runs again
@@ -123,7 +119,7 @@ func TestResolve(t *testing.T) {
 	for range 2 {
 		check(t, boxes(db).Gone(ctx, box))
 	}
-	must(host.Adopt(ctx, first, "r1", rows.ThreadFailed))(t)
+	check(t, boxes(db).Ended(ctx, first, "r1", rows.ThreadFailed))
 	_, err := host.Claim(ctx, second, "r2")
 	is(t, err, rows.ErrDeadBox)
 
@@ -144,16 +140,16 @@ func TestExpire(t *testing.T) {
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
 	id := driven(t, db, h)
 	box := must(host.Resolve(ctx, id, control.Want{Patience: time.Minute}))(t).Sandbox.ID
-	if n := must(host.Expire(ctx))(t); n != 0 {
-		t.Errorf("%d expired", n)
+	check(t, boxes(db).Expire(ctx))
+	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].Status != rows.BoxPending {
+		t.Errorf("got %v", all)
 	}
 	_ = must(connect(t, url).Exec(ctx, `update sandboxes set pending_until = now() - interval '1 second'`))(t)
-	if n := must(host.Expire(ctx))(t); n != 1 {
-		t.Errorf("%d expired", n)
-	}
+	check(t, boxes(db).Expire(ctx))
 	is(t, host.Live(ctx, box, "late"), rows.ErrDeadBox)
 	is(t, host.Live(ctx, "none", "late"), rows.ErrAbsent)
-	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].ID != box || all[0].DestroyedAt != nil {
+	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].ID != box ||
+		all[0].Status != rows.BoxDead || all[0].DestroyedAt != nil {
 		t.Errorf("got %v", all)
 	}
 	check(t, boxes(db).Gone(ctx, box))

@@ -59,13 +59,9 @@ func (s Scope) PutSecret(
 }
 
 // Secrets returns a house's secrets, by name, at most mostListed.
-func (s Scope) Secrets(ctx context.Context, house string) (all []rows.Secret, err error) {
-	err = s.tx(ctx, "list secrets of house "+house, func(tx pgx.Tx) error {
-		all, err = many[rows.Secret](ctx, tx,
-			`select `+secretColumns+` from secrets where house_id = $1 order by name limit $2`, house, mostListed)
-		return err
-	})
-	return all, err
+func (s Scope) Secrets(ctx context.Context, house string) ([]rows.Secret, error) {
+	return list[rows.Secret](ctx, s, "list secrets of house "+house,
+		`select `+secretColumns+` from secrets where house_id = $1 order by name limit $2`, house, mostListed)
 }
 
 // DeleteSecret deletes a secret. Environments that name it keep their bindings. Only owners may.
@@ -93,8 +89,7 @@ type Bound struct {
 // BoundSecrets returns the sealed values that an environment injects, in its order. The host alone may.
 func (s Scope) BoundSecrets(ctx context.Context, environment string) (all []Bound, err error) {
 	err = s.tx(ctx, "read secrets of environment "+environment, func(tx pgx.Tx) error {
-		e, err := one[rows.Environment](ctx, tx, "environment",
-			`select `+environmentColumns+` from environments where id = $1`, environment)
+		e, err := one[rows.Environment](ctx, tx, "environment", environmentByID, environment)
 		if err != nil {
 			return err
 		}
@@ -122,25 +117,16 @@ func (s Scope) BoundSecrets(ctx context.Context, environment string) (all []Boun
 }
 
 // SealedByOthers returns at most limit values that another key than keyID has sealed. The host alone may.
-func (s Scope) SealedByOthers(ctx context.Context, keyID string, limit int) (all []Value, err error) {
-	err = s.tx(ctx, "list sealed values", func(tx pgx.Tx) error {
-		all, err = many[Value](ctx, tx, `select `+valueColumns+` from secrets s
-			join secret_values v on v.house_id = s.house_id and v.secret_id = s.id
-			where v.key_id <> $1 order by s.id limit $2`, keyID, limit)
-		return err
-	})
-	return all, err
+func (s Scope) SealedByOthers(ctx context.Context, keyID string, limit int) ([]Value, error) {
+	return list[Value](ctx, s, "list sealed values", `select `+valueColumns+` from secrets s
+		join secret_values v on v.house_id = s.house_id and v.secret_id = s.id
+		where v.key_id <> $1 order by s.id limit $2`, keyID, limit)
 }
 
 // Reseal replaces a sealed value by the same value sealed by another key. It returns false where the value was replaced
 // or deleted since. The host alone may.
 func (s Scope) Reseal(ctx context.Context, was Value, now Sealed) (done bool, err error) {
-	err = s.tx(ctx, "reseal secret "+was.ID, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update secret_values set ciphertext = $4, key_id = $5
-			where house_id = $1 and secret_id = $2 and ciphertext = $3`,
-			was.House, was.ID, was.Ciphertext, now.Ciphertext, now.KeyID)
-		done = tag.RowsAffected() > 0
-		return err
-	})
-	return done, err
+	return change(ctx, s, "reseal secret "+was.ID, `update secret_values set ciphertext = $4, key_id = $5
+		where house_id = $1 and secret_id = $2 and ciphertext = $3`,
+		was.House, was.ID, was.Ciphertext, now.Ciphertext, now.KeyID)
 }

@@ -40,7 +40,62 @@ type Store struct {
 	ended bool
 }
 
-var _ rows.Store = (*Store)(nil)
+// As implements rows.Store.
+func (st *Store) As(agent string) rows.Scope {
+	s := Scope{open: st.Open, noLocal: st.NoLocal}
+	if agent != "" {
+		s = s.as(agent)
+	}
+	return memberScope{s, st}
+}
+
+// memberScope is the scope of an agent whose secrets the store seals.
+type memberScope struct {
+	Scope
+	store *Store
+}
+
+// PutSecret implements rows.Secrets.
+func (s memberScope) PutSecret(ctx context.Context, house, name string, value []byte) (v rows.Secret, err error) {
+	st := s.store
+	if st.Keys.Path == "" {
+		return v, rows.ErrNoKeys
+	}
+	keys, err := seal.New(ctx, st.Keys) // the primary key may have been rotated since the last one
+	if err != nil {
+		st.Logger.Warn("keys of secrets not read", "error", err)
+		const text = "this server can't read its keys for secrets now: its log has why"
+		return v, &rows.Refusal{Kind: rows.ErrNoKeys, Text: text}
+	}
+	return Vault{Sealer: keys}.Put(ctx, s.Scope, house, name, value)
+}
+
+func (st *Store) host() Scope { return Scope{open: st.Open} }
+
+// Houses implements member.Rows. An agent that is archived has none.
+func (st *Store) Houses(ctx context.Context, agent string) ([]string, error) {
+	return values[string](ctx, st.host().as(agent), "list the houses of agent "+agent,
+		`select id from houses order by id`)
+}
+
+// HousesOf implements member.Rows.
+func (st *Store) HousesOf(ctx context.Context, threads []string) (map[string]string, error) {
+	type row struct{ ID, House string }
+	found, err := list[row](ctx, st.host(), "read the houses of threads",
+		`select id, house_id as house from threads where id = any ($1)`, threads)
+	houses := make(map[string]string, len(found))
+	for _, r := range found {
+		houses[r.ID] = r.House
+	}
+	return houses, err
+}
+
+// Closed implements member.Rows.
+func (st *Store) Closed(ctx context.Context, thread string) (bool, error) {
+	closed, err := values[bool](ctx, st.host(), "read thread "+thread,
+		`select true from threads where id = $1 and status = 'closed'`, thread)
+	return len(closed) > 0, err
+}
 
 // Try opens the database, whatever its log is: an error that does not pass ends the server.
 func (st *Store) Try(ctx context.Context) error {

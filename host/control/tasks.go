@@ -263,37 +263,29 @@ type Queue struct {
 }
 
 // Take implements provision.Queue. A row that another host takes at the same time is skipped.
-func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
-	err = q.DB.Host().tx(ctx, "take tasks", func(tx pgx.Tx) (err error) {
-		all, err = many[rows.Task](ctx, tx, `
-			with due as (
-				select id from threads where launch_after <= now() order by launch_after, id limit $3
-				for update skip locked
-			), t as (
-				update threads set launch_host = $1, launch_after = now() + $2::interval,
-					launch_attempts = launch_attempts + 1
-				from due where threads.id = due.id returning threads.*
-			)
-			select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, limit)
-		return err
-	})
-	return all, err
+func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) ([]rows.Task, error) {
+	return list[rows.Task](ctx, q.DB.Host(), "take tasks", `
+		with due as (
+			select id from threads where launch_after <= now() order by launch_after, id limit $3
+			for update skip locked
+		), t as (
+			update threads set launch_host = $1, launch_after = now() + $2::interval,
+				launch_attempts = launch_attempts + 1
+			from due where threads.id = due.id returning threads.*
+		)
+		select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, limit)
 }
 
 // TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread without
 // such a task.
 func (q Queue) TakeOne(ctx context.Context, thread string, lease time.Duration) (t rows.Task, is bool, err error) {
-	var all []rows.Task
-	err = q.DB.Host().tx(ctx, "take task "+thread, func(tx pgx.Tx) (err error) {
-		all, err = many[rows.Task](ctx, tx, `
-			with t as (
-				update threads set launch_host = $1, launch_after = now() + $2::interval
-				where id = $3 and launch_after is not null and (launch_host is null or launch_after <= now())
-				returning *
-			)
-			select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, thread)
-		return err
-	})
+	all, err := list[rows.Task](ctx, q.DB.Host(), "take task "+thread, `
+		with t as (
+			update threads set launch_host = $1, launch_after = now() + $2::interval
+			where id = $3 and launch_after is not null and (launch_host is null or launch_after <= now())
+			returning *
+		)
+		select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, thread)
 	if err != nil || len(all) == 0 {
 		return t, false, err
 	}
@@ -302,14 +294,10 @@ func (q Queue) TakeOne(ctx context.Context, thread string, lease time.Duration) 
 
 // Queued returns the task of a thread that is not launched yet, one that a host has included. It returns
 // rows.ErrAbsent.
-func (q Queue) Queued(ctx context.Context, thread string) (t rows.Task, err error) {
-	err = q.DB.Host().tx(ctx, "read task "+thread, func(tx pgx.Tx) (err error) {
-		t, err = one[rows.Task](ctx, tx, "task", `select `+taskColumns+`
-			from threads t join agents a on a.id = t.agent_id
-			where t.id = $1 and t.launch_after is not null`, thread)
-		return err
-	})
-	return t, err
+func (q Queue) Queued(ctx context.Context, thread string) (rows.Task, error) {
+	return fetch[rows.Task](ctx, q.DB.Host(), "read task "+thread, "task", `select `+taskColumns+`
+		from threads t join agents a on a.id = t.agent_id
+		where t.id = $1 and t.launch_after is not null`, thread)
 }
 
 // Renew implements provision.Queue.
@@ -333,9 +321,9 @@ func (q Queue) Done(ctx context.Context, thread string) error {
 
 // change changes the row of a task that this host has.
 func (q Queue) change(ctx context.Context, what, sql string, args ...any) error {
-	err := q.DB.Host().tx(ctx, what, func(tx pgx.Tx) error { return exec(ctx, tx, "task", sql, args...) })
-	if errors.Is(err, rows.ErrAbsent) {
-		return rows.Refuse(rows.ErrLost, "task")
+	done, err := change(ctx, q.DB.Host(), what, sql, args...)
+	if err == nil && !done {
+		err = rows.Refuse(rows.ErrLost, "task")
 	}
 	return err
 }

@@ -22,6 +22,7 @@ const threadHead = `id, house_id as house, coalesce(name, '') as name, pinned_at
 const (
 	threadColumns = threadHead + `, config`
 	listedThread  = threadHead + `, null::jsonb as config`
+	threadByID    = `select ` + threadColumns + ` from threads where id = $1`
 )
 
 // CreateThread makes a thread's row. The stream is made by its first entry.
@@ -83,16 +84,12 @@ func drives(ctx context.Context, tx pgx.Tx, house, agent string) error {
 }
 
 // Thread returns a thread.
-func (s Scope) Thread(ctx context.Context, id string) (t rows.Thread, err error) {
-	err = s.tx(ctx, "read thread "+id, func(tx pgx.Tx) error {
-		t, err = one[rows.Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, id)
-		return err
-	})
-	return t, err
+func (s Scope) Thread(ctx context.Context, id string) (rows.Thread, error) {
+	return fetch[rows.Thread](ctx, s, "read thread "+id, "thread", threadByID, id)
 }
 
 // Threads returns a page of threads, the newest first.
-func (s Scope) Threads(ctx context.Context, q rows.Query) (all []rows.Thread, err error) {
+func (s Scope) Threads(ctx context.Context, q rows.Query) ([]rows.Thread, error) {
 	if q.Limit <= 0 {
 		q.Limit = 50
 	}
@@ -130,11 +127,7 @@ func (s Scope) Threads(ctx context.Context, q rows.Query) (all []rows.Thread, er
 	}
 	args = append(args, q.Limit)
 	sql += fmt.Sprintf(" order by created_at desc, id desc limit $%d", len(args))
-	err = s.tx(ctx, "list threads", func(tx pgx.Tx) error {
-		all, err = many[rows.Thread](ctx, tx, sql, args...)
-		return err
-	})
-	return all, err
+	return list[rows.Thread](ctx, s, "list threads", sql, args...)
 }
 
 // ChangeThread changes a thread.
@@ -152,7 +145,7 @@ func (s Scope) ChangeThread(ctx context.Context, id string, c rows.ThreadChange)
 	}
 	err = s.tx(ctx, "change thread "+id, func(tx pgx.Tx) error {
 		if c.Environment != nil && *c.Environment != "" {
-			was, err := one[rows.Thread](ctx, tx, "thread", `select `+threadColumns+` from threads where id = $1`, id)
+			was, err := one[rows.Thread](ctx, tx, "thread", threadByID, id)
 			if err == nil {
 				err = usable(ctx, tx, was.House, *c.Environment)
 			}

@@ -81,8 +81,8 @@ func TestUsedSandboxesOfHouses(t *testing.T) {
 		}
 	}
 	// A member of one house sees its own, as all that requests read.
-	for agent, want := range map[control.Scope]bool{db.As(mine.member): false, db.As(other.member): true} {
-		got := must(agent.UsedSandboxes(ctx, "", nil))(t)
+	for agent, want := range map[string]bool{mine.member: false, other.member: true} {
+		got := must(db.As(agent).UsedSandboxes(ctx, "", nil))(t)
 		is := func(b rows.UsedBox) bool { return b.ID == foreign.ID }
 		if slices.ContainsFunc(got, is) != want {
 			t.Errorf("got %d sandboxes, with the other house's: %t", len(got), !want)

@@ -171,11 +171,11 @@ func TestReseal(t *testing.T) {
 // TestDoors reads which houses an agent is in, and which house a thread is of.
 func TestDoors(t *testing.T) {
 	db, _ := open(t, control.Config{})
-	h, other := newHouse(t, db), newHouse(t, db)
+	h, other, st := newHouse(t, db), newHouse(t, db), control.StoreOf(db)
 	ctx := t.Context()
 	_, err := db.Host().AddMember(ctx, other.id, h.member, rows.RoleMember)
 	check(t, err)
-	houses := func(agent string) int { return len(must(db.Houses(ctx, agent))(t)) }
+	houses := func(agent string) int { return len(must(st.Houses(ctx, agent))(t)) }
 	for agent, want := range map[string]int{
 		h.owner: 1, h.member: 2, other.owner: 1, uuid.NewString(): 0,
 	} {
@@ -183,11 +183,11 @@ func TestDoors(t *testing.T) {
 			t.Errorf("%d houses, want %d", n, want)
 		}
 	}
-	if _, err := db.Houses(ctx, "ann"); !errors.Is(err, rows.ErrInvalid) {
+	if _, err := st.Houses(ctx, "ann"); !errors.Is(err, rows.ErrInvalid) {
 		t.Error(err)
 	}
 	check(t, db.Host().ArchiveMember(ctx, other.id, h.member))
-	if got := must(db.Houses(ctx, h.member))(t); len(got) != 1 || got[0] != h.id {
+	if got := must(st.Houses(ctx, h.member))(t); len(got) != 1 || got[0] != h.id {
 		t.Errorf("after leaving: %v", got)
 	}
 	check(t, db.Host().ArchiveAgent(ctx, h.member))
@@ -196,11 +196,11 @@ func TestDoors(t *testing.T) {
 	}
 	one := must(db.Host().CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID
 	two := must(db.Host().CreateThread(ctx, rows.NewThread{House: other.id}))(t).ID
-	got := must(db.HousesOf(ctx, []string{one, two, "none", ""}))(t)
+	got := must(st.HousesOf(ctx, []string{one, two, "none", ""}))(t)
 	if len(got) != 2 || got[one] != h.id || got[two] != other.id {
 		t.Errorf("got %v", got)
 	}
-	if got := must(db.HousesOf(ctx, nil))(t); len(got) != 0 {
+	if got := must(st.HousesOf(ctx, nil))(t); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}
 }

@@ -34,12 +34,12 @@ func CheckHarness(t *rows.Task) error {
 }
 
 // Delegating returns what makes the rows of the tasks that members delegate.
-func Delegating(to rows.Tasks) func(context.Context, rows.Task) (rows.Task, bool, error) {
+func Delegating(to rows.Store) func(context.Context, rows.Task) (rows.Task, bool, error) {
 	return func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error) {
 		if err := CheckHarness(&t); err != nil {
 			return made, false, &rows.Refusal{Kind: rows.ErrInvalid, Text: err.Error()}
 		}
-		return to.Delegate(ctx, t.Author, t)
+		return to.As(t.Author).Delegate(ctx, t)
 	}
 }
 

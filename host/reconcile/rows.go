@@ -18,10 +18,8 @@ import (
 type Rows interface {
 	// Running returns the row of a thread that runs; false for any other.
 	Running(ctx context.Context, thread string) (rows.Running, bool, error)
-	// Follow gives a row that has not changed since the status of the log.
+	// Follow gives a row that has not changed since the status of the log, and ends its claim.
 	Follow(ctx context.Context, thread string, seen rows.Running, status string) error
-	// Abandon ends the claim of a run that the log does not have.
-	Abandon(ctx context.Context, thread, run string) error
 	// Unhold drops the holds of runs that have ended.
 	Unhold(ctx context.Context, thread string, runs []string) error
 	// Commands returns the commands that hold a box for a thread.
@@ -94,15 +92,14 @@ func (t *settling) follow(ctx context.Context, seen rows.Running) error {
 	if err := t.read(ctx); err != nil && !client.NoThread(err) {
 		return err
 	}
-	if _, known := t.fold.Run(seen.Run); seen.Run != "" && !known {
-		if seen.Since < rows.ClaimTimeout {
-			t.pending = true
-			return nil
-		}
-		return t.r.Rows.Abandon(ctx, t.id, seen.Run)
+	_, known := t.fold.Run(seen.Run)
+	abandoned := seen.Run != "" && !known
+	if abandoned && seen.Since < rows.ClaimTimeout {
+		t.pending = true
+		return nil
 	}
 	status := t.fold.Status()
-	if status == thread.StatusRunning {
+	if status == thread.StatusRunning && !abandoned {
 		return nil
 	}
 	return t.r.Rows.Follow(ctx, t.id, seen, status)

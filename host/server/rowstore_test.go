@@ -13,7 +13,6 @@ import (
 // store is the rows of a test's houses in memory, for members as rows has them. fail is the error of each call, and
 // lose that of a deletion once the logs are gone. Tests change it by change.
 type store struct {
-	house.Store
 	*rows
 
 	threads map[string]house.Thread
@@ -29,6 +28,16 @@ func newStore(r *rows) *store {
 	return &store{rows: r, threads: map[string]house.Thread{}, values: map[string]string{}}
 }
 
+// As implements rows.Store.
+func (s *store) As(agent string) house.Scope { return scope{store: s, agent: agent} }
+
+// scope is the rows of one agent.
+type scope struct {
+	house.Scope
+	*store
+	agent string
+}
+
 // sees reports whether an agent sees what is of a house. The caller holds mu.
 func (s *store) sees(agent, of string) bool {
 	return agent == "" || slices.Contains(s.houses[agent], of)
@@ -42,12 +51,12 @@ func (s *store) add(id, of string, change func(*house.Thread)) {
 	s.threads[id], s.order, s.of[id] = t, append(s.order, id), of
 }
 
-func (s *store) Threads(_ context.Context, agent string, q house.Query) (all []house.Thread, err error) {
+func (s scope) Threads(_ context.Context, q house.Query) (all []house.Thread, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range slices.Backward(s.order) {
 		t, is := s.threads[id]
-		if is && s.sees(agent, t.House) && (q.IDs == nil || slices.Contains(q.IDs, id)) &&
+		if is && s.sees(s.agent, t.House) && (q.IDs == nil || slices.Contains(q.IDs, id)) &&
 			(q.House == "" || q.House == t.House) && (!q.Pinned || t.Pinned) && len(all) < q.Limit &&
 			(q.After.ID == "" || t.CreatedAt.Before(q.After.CreatedAt)) {
 			all = append(all, t)
@@ -56,11 +65,11 @@ func (s *store) Threads(_ context.Context, agent string, q house.Query) (all []h
 	return all, s.fail
 }
 
-func (s *store) Thread(_ context.Context, agent, id string) (house.Thread, error) {
+func (s scope) Thread(_ context.Context, id string) (house.Thread, error) {
 	s.mu.Lock()
 	t, is := s.threads[id]
 	missed, err := s.missed, s.fail
-	if is = is && s.sees(agent, t.House); !is {
+	if is = is && s.sees(s.agent, t.House); !is {
 		s.missed, err = nil, cmp.Or(s.fail, house.ErrAbsent)
 	}
 	s.mu.Unlock()
@@ -70,7 +79,7 @@ func (s *store) Thread(_ context.Context, agent, id string) (house.Thread, error
 	return t, err
 }
 
-func (s *store) CreateThread(_ context.Context, _ string, n house.NewThread) (house.Thread, error) {
+func (s scope) CreateThread(_ context.Context, n house.NewThread) (house.Thread, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -84,10 +93,10 @@ func (s *store) CreateThread(_ context.Context, _ string, n house.NewThread) (ho
 	return s.threads[id], nil
 }
 
-func (s *store) DeleteThread(
-	ctx context.Context, agent, id string, logs func(context.Context, []string) error,
+func (s scope) DeleteThread(
+	ctx context.Context, id string, logs func(context.Context, []string) error,
 ) error {
-	if _, err := s.Thread(ctx, agent, id); err != nil {
+	if _, err := s.Thread(ctx, id); err != nil {
 		return err
 	}
 	err := logs(ctx, []string{id})
@@ -100,8 +109,8 @@ func (s *store) DeleteThread(
 	return nil
 }
 
-func (s *store) CreateEnvironment(
-	_ context.Context, _, of string, r house.Recipe,
+func (s scope) CreateEnvironment(
+	_ context.Context, of string, r house.Recipe,
 ) (house.Environment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,17 +118,17 @@ func (s *store) CreateEnvironment(
 	return house.Environment{ID: "e1", House: of, Recipe: r}, s.fail
 }
 
-func (s *store) Environment(_ context.Context, agent, id string) (house.Environment, error) {
+func (s scope) Environment(_ context.Context, id string) (house.Environment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id != "e1" || !s.sees(agent, "h1") {
+	if id != "e1" || !s.sees(s.agent, "h1") {
 		return house.Environment{}, house.ErrAbsent
 	}
 	return house.Environment{ID: id, House: "h1", Recipe: s.recipe}, s.fail
 }
 
-func (s *store) ChangeEnvironment(
-	_ context.Context, _, id string, c house.EnvironmentChange,
+func (s scope) ChangeEnvironment(
+	_ context.Context, id string, c house.EnvironmentChange,
 ) (house.Environment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +142,7 @@ func (s *store) ChangeEnvironment(
 	return house.Environment{ID: id, House: "h1", Recipe: r}, nil
 }
 
-func (s *store) PutSecret(_ context.Context, _, of, name string, value []byte) (house.Secret, error) {
+func (s scope) PutSecret(_ context.Context, of, name string, value []byte) (house.Secret, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.values[of+" "+name] = string(value)

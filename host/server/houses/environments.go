@@ -64,7 +64,7 @@ func (a *API) listEnvironments(w http.ResponseWriter, r *http.Request, m member.
 	if err != nil {
 		return err
 	}
-	all, err := a.Rows.Environments(r.Context(), m.Agent, house)
+	all, err := a.Rows.As(m.Agent).Environments(r.Context(), house)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (a *API) listEnvironments(w http.ResponseWriter, r *http.Request, m member.
 
 // environment serves one environment.
 func (a *API) environment(w http.ResponseWriter, r *http.Request, m member.Member) error {
-	e, err := a.Rows.Environment(r.Context(), m.Agent, r.PathValue("id"))
+	e, err := a.Rows.As(m.Agent).Environment(r.Context(), r.PathValue("id"))
 	if err == nil {
 		request.WriteJSON(w, http.StatusOK, answerOf(e))
 	}
@@ -102,7 +102,7 @@ func (a *API) createEnvironment(w http.ResponseWriter, r *http.Request, m member
 	if err := a.apply(body, &recipe); err != nil {
 		return err
 	}
-	e, err := a.Rows.CreateEnvironment(r.Context(), m.Agent, house, recipe)
+	e, err := a.Rows.As(m.Agent).CreateEnvironment(r.Context(), house, recipe)
 	if err == nil {
 		w.Header().Set("Location", EnvironmentsPath+"/"+e.ID)
 		request.WriteJSON(w, http.StatusCreated, answerOf(e))
@@ -131,7 +131,7 @@ func (a *API) editEnvironment(
 	w http.ResponseWriter, r *http.Request, m member.Member, edit func(environmentBody, *rows.Recipe) error,
 ) error {
 	id := r.PathValue("id")
-	was, err := a.Rows.Environment(r.Context(), m.Agent, id)
+	was, err := a.Rows.As(m.Agent).Environment(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (a *API) editEnvironment(
 	if body.Archived == nil || body.Name != nil || body.Runtime != nil || body.Config != nil || body.Bindings != nil {
 		change.Recipe = func(recipe *rows.Recipe) error { return edit(body, recipe) }
 	}
-	e, err := a.Rows.ChangeEnvironment(r.Context(), m.Agent, id, change)
+	e, err := a.Rows.As(m.Agent).ChangeEnvironment(r.Context(), id, change)
 	if err == nil {
 		request.WriteJSON(w, http.StatusOK, answerOf(e))
 	}
@@ -156,7 +156,7 @@ func (a *API) editEnvironment(
 // deleteEnvironment deletes an environment, 204, or archives one that is named by a thread or a sandbox, 200.
 func (a *API) deleteEnvironment(w http.ResponseWriter, r *http.Request, m member.Member) error {
 	id := r.PathValue("id")
-	archived, err := a.Rows.RemoveEnvironment(r.Context(), m.Agent, id)
+	archived, err := a.Rows.As(m.Agent).RemoveEnvironment(r.Context(), id)
 	switch {
 	case err != nil:
 		return err
@@ -164,7 +164,7 @@ func (a *API) deleteEnvironment(w http.ResponseWriter, r *http.Request, m member
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	e, err := a.Rows.Environment(r.Context(), m.Agent, id)
+	e, err := a.Rows.As(m.Agent).Environment(r.Context(), id)
 	if err == nil {
 		request.WriteJSON(w, http.StatusOK, answerOf(e))
 	}

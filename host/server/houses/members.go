@@ -22,7 +22,7 @@ func (a *API) Row(ctx context.Context, m member.Member, id string) (*rows.Thread
 	if !thread.ValidThread(id) {
 		return nil, request.ErrNoThread
 	}
-	t, err := a.Rows.Thread(ctx, m.Agent, id)
+	t, err := a.Rows.As(m.Agent).Thread(ctx, id)
 	switch {
 	case errors.Is(err, rows.ErrAbsent):
 		return nil, request.ErrNoThread

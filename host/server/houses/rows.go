@@ -175,7 +175,7 @@ func (a *API) List(ctx context.Context, q index.Query, rq Query) (page thread.Su
 	if rq.After, err = parseMark(q.Cursor); err != nil {
 		return page, err
 	}
-	all, err := a.Rows.Threads(ctx, rq.agent, rq.Query)
+	all, err := a.Rows.As(rq.agent).Threads(ctx, rq.Query)
 	if err != nil {
 		return page, a.rowError(err)
 	}
@@ -249,7 +249,7 @@ func (a *API) Changes(q *index.Query, rq Query) (with func(thread.Summary) threa
 			return nil, nil
 		}
 		rq.IDs, rq.Limit = ids, len(ids)
-		all, err := a.Rows.Threads(ctx, rq.agent, rq.Query)
+		all, err := a.Rows.As(rq.agent).Threads(ctx, rq.Query)
 		if err != nil {
 			return nil, a.rowError(err)
 		}

@@ -113,7 +113,7 @@ func (a *API) makeRow(
 	ctx context.Context, m member.Member, want rows.NewThread, repeats bool,
 ) (t rows.Thread, made bool, err error) {
 	if !repeats {
-		t, err = a.Rows.CreateThread(ctx, m.Agent, want)
+		t, err = a.Rows.As(m.Agent).CreateThread(ctx, want)
 		return t, true, err
 	}
 	t, err = a.sameRow(ctx, m, want)
@@ -124,7 +124,7 @@ func (a *API) makeRow(
 	_, err = a.Log.Stat(ctx, thread.StreamName(want.ID))
 	switch {
 	case errors.Is(err, log.ErrAbsent):
-		t, err = a.Rows.CreateThread(ctx, m.Agent, want)
+		t, err = a.Rows.As(m.Agent).CreateThread(ctx, want)
 		if !errors.Is(err, rows.ErrTaken) {
 			return t, true, err
 		}
@@ -143,7 +143,7 @@ var errExists = request.Refuse(http.StatusConflict, "exists", "the id is taken b
 // sameRow returns the row of a thread's id, where it is one of the member's and was made as want has it. What can be
 // changed later is not compared.
 func (a *API) sameRow(ctx context.Context, m member.Member, want rows.NewThread) (rows.Thread, error) {
-	t, err := a.Rows.Thread(ctx, m.Agent, want.ID)
+	t, err := a.Rows.As(m.Agent).Thread(ctx, want.ID)
 	if err == nil && (t.House != want.House || t.Parent != want.Parent || !strings.EqualFold(t.Agent, want.Agent)) {
 		err = errExists
 	}
@@ -169,7 +169,7 @@ func (a *API) changeThread(w http.ResponseWriter, r *http.Request, m member.Memb
 	if err != nil {
 		return err
 	}
-	t, err := a.Rows.ChangeThread(r.Context(), m.Agent, r.PathValue("id"), body)
+	t, err := a.Rows.As(m.Agent).ChangeThread(r.Context(), r.PathValue("id"), body)
 	if errors.Is(err, rows.ErrAbsent) {
 		return request.ErrNoThread
 	} else if err != nil {
@@ -186,7 +186,7 @@ func (a *API) deleteThread(w http.ResponseWriter, r *http.Request, m member.Memb
 		return err
 	}
 	var gone []string
-	err := a.Rows.DeleteThread(r.Context(), m.Agent, id, func(ctx context.Context, ids []string) error {
+	err := a.Rows.As(m.Agent).DeleteThread(r.Context(), id, func(ctx context.Context, ids []string) error {
 		gone = ids
 		if err := a.refuseOpen(ctx, ids); err != nil {
 			return err

@@ -29,7 +29,7 @@ func (a *API) listSecrets(w http.ResponseWriter, r *http.Request, m member.Membe
 	if err != nil {
 		return err
 	}
-	all, err := a.Rows.Secrets(r.Context(), m.Agent, house)
+	all, err := a.Rows.As(m.Agent).Secrets(r.Context(), house)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (a *API) putSecret(w http.ResponseWriter, r *http.Request, m member.Member)
 		return request.Refuse(http.StatusBadRequest, "value", "value: want 1 to %d bytes of UTF-8, without NUL",
 			secretValue)
 	}
-	v, err := a.Rows.PutSecret(r.Context(), m.Agent, house, name, []byte(*body.Value))
+	v, err := a.Rows.As(m.Agent).PutSecret(r.Context(), house, name, []byte(*body.Value))
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (a *API) deleteSecret(w http.ResponseWriter, r *http.Request, m member.Memb
 	if err != nil {
 		return err
 	}
-	if err := a.Rows.DeleteSecret(r.Context(), m.Agent, house, name); err != nil {
+	if err := a.Rows.As(m.Agent).DeleteSecret(r.Context(), house, name); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

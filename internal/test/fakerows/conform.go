@@ -326,7 +326,9 @@ func follows(t *testing.T, h Host) {
 	}
 	other := h.Thread(t, "")
 	h.obtain(t, order(other, "r1", 1))
-	check(t, h.Rows.Abandon(ctx, other, "r1"))
+	seen, _, err = h.Rows.Running(ctx, other)
+	check(t, err)
+	check(t, h.Rows.Follow(ctx, other, seen, "idle"))
 	if run, _, err := h.Rows.Claimed(context.WithoutCancel(ctx), other); err != nil || run != "" {
 		t.Errorf("claimed by %q, %v", run, err)
 	}

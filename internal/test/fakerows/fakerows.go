@@ -477,16 +477,6 @@ func (r Rows) Follow(_ context.Context, thread string, seen rows.Running, status
 	})
 }
 
-// Abandon implements reconcile.Rows.
-func (r Rows) Abandon(_ context.Context, thread, run string) error {
-	return r.tx(func() error {
-		if t := r.threads[thread]; t != nil && t.run == run {
-			t.settle("idle")
-		}
-		return nil
-	})
-}
-
 // Unhold implements reconcile.Rows.
 func (r Rows) Unhold(_ context.Context, thread string, runs []string) error {
 	return r.tx(func() error {

@@ -70,6 +70,11 @@ func (e Entry) AppendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
+// NewEntry returns the entry of an author, "" for none, at this time.
+func NewEntry(id, author string, payload any) Entry {
+	return Entry{ID: id, TS: Stamp(time.Now()), AuthorID: author, Payload: Marshal(payload)}
+}
+
 // Marshal returns v as JSON with <, > and & as they are. It is for payloads of this project, which always marshal.
 func Marshal(v any) json.RawMessage {
 	var b bytes.Buffer

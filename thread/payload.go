@@ -98,8 +98,10 @@ type AgentSpawn struct {
 	AgentID       string `json:"agentId"`
 }
 
-// SpawnID returns the id of the entry that announces a delegated task: one for each child.
-func SpawnID(child string) string { return child + ".spawn" }
+// Spawn returns the entry that announces a delegated task on its parent's thread: one for each child.
+func Spawn(child, agent, author string) Entry {
+	return NewEntry(child+".spawn", author, AgentSpawn{Type: TypeAgentSpawn, ChildThreadID: child, AgentID: agent})
+}
 
 // ChildFinished is the payload that has the result of a delegated run, on the parent's thread.
 type ChildFinished struct {

@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"arbe.0sk.ar/runner/host/rows"
@@ -222,10 +223,7 @@ func (l OnStream) append(ctx context.Context, decide func(State) (Record, error)
 			return err
 		}
 		r.Type = TypeLease
-		_, err = l.Client.Append(
-			ctx,
-			[]thread.Entry{{ID: recordID(s.records), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(r)}},
-		)
+		_, err = l.Client.Append(ctx, []thread.Entry{thread.NewEntry(recordID(s.records), "", r)})
 		var taken *client.StatusError
 		switch {
 		case err == nil:
@@ -246,34 +244,18 @@ const (
 	renewAfter = TTL / 4
 )
 
-// Keep renews a hold, which the caller has, until the caller drops it or ctx is done. drop waits for the renewals to
-// stop. It ignores an error: the hold expires.
+// Keep renews a hold, which the caller has, until the caller drops it or ctx is done. A renewal that fails is left to
+// the next one: the TTL allows several. drop waits for the renewals to stop. It ignores an error: the hold expires.
 func Keep(ctx context.Context, l Lease, h rows.Hold) (drop func()) {
 	renewing, stop := context.WithCancel(ctx)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		renew(renewing, l, h)
-	}()
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for pause.For(renewing, renewAfter) && !errors.Is(l.Hold(renewing, h), ErrReleased) {
+		}
+	})
 	return func() {
 		stop()
-		<-stopped
+		renewals.Wait()
 		_ = l.Drop(context.WithoutCancel(ctx), h.Holder)
-	}
-}
-
-// renew renews a hold until ctx is done. It ignores a renewal that fails: the TTL allows several.
-func renew(ctx context.Context, l Lease, h rows.Hold) {
-	tick := time.NewTicker(renewAfter)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if errors.Is(l.Hold(ctx, h), ErrReleased) {
-				return
-			}
-		}
 	}
 }

@@ -45,12 +45,7 @@ func Delegating(to rows.Store) func(context.Context, rows.Task) (rows.Task, bool
 
 // Announce posts a task on its parent's thread.
 func Announce(ctx context.Context, cl *client.Client, o rows.Task) error {
-	_, err := cl.Append(ctx, []thread.Entry{{
-		ID: thread.SpawnID(o.Thread), TS: thread.Stamp(time.Now()), AuthorID: o.Author,
-		Payload: thread.Marshal(thread.AgentSpawn{
-			Type: thread.TypeAgentSpawn, ChildThreadID: o.Thread, AgentID: o.Agent,
-		}),
-	}})
+	_, err := cl.Append(ctx, []thread.Entry{thread.Spawn(o.Thread, o.Agent, o.Author)})
 	return err
 }
 

@@ -195,9 +195,7 @@ func (r *Reaper) post(ctx context.Context, id, entry string, payload any) (fresh
 	if err != nil {
 		return false, err
 	}
-	ack, err := cl.Append(ctx, []thread.Entry{{
-		ID: entry, TS: thread.Stamp(time.Now()), AuthorID: r.Author, Payload: thread.Marshal(payload),
-	}})
+	ack, err := cl.Append(ctx, []thread.Entry{thread.NewEntry(entry, r.Author, payload)})
 	var se *client.StatusError
 	switch {
 	case errors.As(err, &se) && se.Status == http.StatusConflict:

@@ -95,6 +95,9 @@ type Thread struct {
 	Writable time.Time
 }
 
+// Silence returns the time since the last entry of a run or a command.
+func (t Thread) Silence(last time.Time) time.Duration { return t.Now.Sub(latest(last, t.Writable)) }
+
 // Defaults of a Reaper.
 const (
 	DefaultGoneAfter = 2 * time.Minute

@@ -129,12 +129,6 @@ func (r *Reaper) read(ctx context.Context, id string) (t Thread, err error) {
 
 // thread adds what a thread does in the box.
 func (l *look) thread(id string, t Thread) {
-	silence := func(last time.Time) time.Duration {
-		if t.Writable.After(last) {
-			last = t.Writable
-		}
-		return t.Now.Sub(last)
-	}
 	on := slices.IndexFunc(l.row.Threads, func(r rows.BoxThread) bool { return r.ID == id })
 	used := false
 	var last thread.Run
@@ -152,7 +146,7 @@ func (l *look) thread(id string, t Thread) {
 		coming := on >= 0 && !l.row.Dead && run.Box() == nil
 		if mine || l.made(run) || coming || l.holds(id, run.ID) {
 			l.facts.Uses = append(l.facts.Uses, Use{
-				Kind: UseRun, Thread: id, ID: run.ID, Silence: silence(run.LastEntry), Opens: !mine,
+				Kind: UseRun, Thread: id, ID: run.ID, Silence: t.Silence(run.LastEntry), Opens: !mine,
 			})
 		}
 	}
@@ -161,7 +155,7 @@ func (l *look) thread(id string, t Thread) {
 		if (mine || l.holds(id, x.ID)) && !(id == l.by.ThreadID && x.ID == l.by.RunID) {
 			used = true
 			l.facts.Uses = append(l.facts.Uses, Use{
-				Kind: UseCommand, Thread: id, ID: x.ID, Silence: silence(x.Last), Begun: x.Running != nil,
+				Kind: UseCommand, Thread: id, ID: x.ID, Silence: t.Silence(x.Last), Begun: x.Running != nil,
 			})
 		}
 	}

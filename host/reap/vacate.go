@@ -13,6 +13,8 @@ import (
 // vacateEvery is the interval of looks at a box whose runs and commands were asked to end.
 const vacateEvery = 2 * time.Second
 
+const removed = "its sandbox is removed"
+
 // Vacate asks each run and command in a box to end, of all threads that share it, and removes the box once their ends
 // are on the threads. A box that is still in use after some time stays, and so does one with unsaved work: the verdict
 // is that of Remove. asked receives whom it has asked.
@@ -24,15 +26,17 @@ func (r *Reaper) Vacate(ctx context.Context, b Box, within time.Duration, asked 
 		return v, err
 	}
 	for _, u := range f.Uses {
-		ask := r.endRun
+		var order any
 		switch u.Kind {
 		case UseRun:
+			order = thread.Cancel{Signal: thread.Signal{Type: thread.TypeCancel, RunID: u.ID}, Reason: removed}
 		case UseCommand:
-			ask = r.endCommand
+			order = thread.ExecCancel{Exec: thread.Exec{Type: thread.TypeExecCancel, ExecID: u.ID}, Reason: removed}
 		default:
 			continue // a hold is waited for
 		}
-		if err := ask(limited, u); err != nil {
+		// The id follows from the run or the command: a repeat asks nothing more.
+		if _, err := r.post(limited, u.Thread, u.ID+".cancel.removed", order); err != nil {
 			return v, fmt.Errorf("ask %s %s of thread %s to end: %w", u.Kind, u.ID, u.Thread, err)
 		}
 		asked(u)
@@ -44,21 +48,3 @@ func (r *Reaper) Vacate(ctx context.Context, b Box, within time.Duration, asked 
 	}
 	return r.Remove(ctx, b)
 }
-
-// endRun asks a run to end, by an id that follows from the box: a repeat asks nothing more.
-func (r *Reaper) endRun(ctx context.Context, u Use) error {
-	_, err := r.post(ctx, u.Thread, u.ID+".cancel.removed", thread.Cancel{
-		Signal: thread.Signal{Type: thread.TypeCancel, RunID: u.ID}, Reason: removed,
-	})
-	return err
-}
-
-// endCommand asks a command to end.
-func (r *Reaper) endCommand(ctx context.Context, u Use) error {
-	_, err := r.post(ctx, u.Thread, u.ID+".cancel.removed", thread.ExecCancel{
-		Exec: thread.Exec{Type: thread.TypeExecCancel, ExecID: u.ID}, Reason: removed,
-	})
-	return err
-}
-
-const removed = "its sandbox is removed"

@@ -60,7 +60,7 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 	}
 	if holder == "" {
 		holder = lease.NewHolder(lease.KindAfter)
-		mine := hold(holder, t.id, run.ID)
+		mine := rows.Hold{Holder: holder, ThreadID: t.id, RunID: run.ID, TTL: lease.TTL}
 		got, err := l.Try(ctx, mine)
 		if errors.Is(err, lease.ErrReleased) {
 			return nil
@@ -99,11 +99,6 @@ func (t *settling) after(ctx context.Context, run thread.Run, holder string, urg
 		errs = append(errs, t.pushed(ctx, run, t.r.Host.Push(ctx, box, t.id, run, intent)))
 	}
 	return errors.Join(append(errs, t.read(ctx))...)
-}
-
-// hold returns this host's hold of a box for the work after a run.
-func hold(holder, threadID, runID string) rows.Hold {
-	return rows.Hold{Holder: holder, ThreadID: threadID, RunID: runID, TTL: lease.TTL}
 }
 
 // due reports whether to try the work after a run now.
@@ -190,12 +185,8 @@ func (t *settling) pushed(ctx context.Context, run thread.Run, result thread.Pus
 	if run.Push != nil && *run.Push == result {
 		return nil
 	}
-	_, err := t.post(ctx, t.client, t.entry(fmt.Sprintf("%s.push.%d", run.ID, run.Pushes), "", result))
-	if err == nil || errors.Is(err, errTaken) {
-		t.record(run.ID, Pushed, cmp.Or(result.Error, result.PRURL, result.Branch))
-		return nil
-	}
-	return err
+	return t.did(ctx, run, Pushed, cmp.Or(result.Error, result.PRURL, result.Branch),
+		t.entry(fmt.Sprintf("%s.push.%d", run.ID, run.Pushes), result))
 }
 
 // synced posts the result of a copy back, unless the newest one is the same failure.
@@ -207,18 +198,17 @@ func (t *settling) synced(ctx context.Context, run thread.Run, result thread.Syn
 	if result.Conflicts == nil {
 		result.Conflicts = []string{}
 	}
-	_, err := t.post(ctx, t.client, t.entry(fmt.Sprintf("%s.sync.%d", run.ID, run.Syncs), "", result))
-	if err == nil || errors.Is(err, errTaken) {
-		t.record(
-			run.ID,
-			Synced,
-			cmp.Or(
-				result.Error,
-				fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted,
-					len(result.Conflicts)),
-			),
-		)
-		return nil
+	files := fmt.Sprintf("%d copied, %d deleted, %d conflicts", result.Copied, result.Deleted, len(result.Conflicts))
+	return t.did(ctx, run, Synced, cmp.Or(result.Error, files),
+		t.entry(fmt.Sprintf("%s.sync.%d", run.ID, run.Syncs), result))
+}
+
+// did posts the result of the work after a run, and records it.
+func (t *settling) did(ctx context.Context, run thread.Run, what, why string, result thread.Entry) error {
+	_, err := t.post(ctx, t.client, result)
+	if err != nil && !errors.Is(err, errTaken) {
+		return err
 	}
-	return err
+	t.record(run.ID, what, why)
+	return nil
 }

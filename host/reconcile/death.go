@@ -63,21 +63,10 @@ func judge(e evidence, orphanAfter time.Duration) string {
 	return ""
 }
 
-// silence returns the time since the run's newest entry, or since the server's log could be written, whichever is
-// later.
-func (t *settling) silence(run thread.Run) time.Duration {
-	since := run.LastEntry
-	if t.server.WritableSince.After(since) {
-		since = t.server.WritableSince
-	}
-	return t.now.Sub(since)
-}
-
 // settle posts a provisional end for a run that is dead.
 func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	orphanAfter := cmp.Or(t.r.OrphanAfter, DefaultOrphanAfter)
-	silence := t.silence(run)
-	lost := lostAfter
+	silence, lost := t.state().Silence(run.LastEntry), lostAfter
 	if run.Waiting {
 		lost = waitingLostAfter
 	}
@@ -100,7 +89,7 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 	if !ok || now.Status != thread.StatusRunning {
 		return nil
 	}
-	e.Silence, e.Unbegun = t.silence(now), now.Started == nil
+	e.Silence, e.Unbegun = t.state().Silence(now.LastEntry), now.Started == nil
 	why, log := e.Why, ""
 	reason := judge(e, orphanAfter)
 	switch reason {
@@ -114,16 +103,9 @@ func (t *settling) settle(ctx context.Context, run thread.Run) error {
 		log = t.runnerLog(ctx, now)
 	}
 	base := t.base(now)
-	_, perr := t.post(
-		ctx,
-		t.client,
-		t.entry(base+".orphan.0", "", death(now, reason, why, log, e.Silence)),
-		t.entry(
-			base+".orphan.1",
-			"",
-			thread.StatusChanged{Signal: signal(now, thread.TypeStatus), Status: thread.StatusFailed},
-		),
-	)
+	failed := thread.StatusChanged{Signal: signal(now, thread.TypeStatus), Status: thread.StatusFailed}
+	_, perr := t.post(ctx, t.client, t.entry(base+".orphan.0", death(now, reason, why, log, e.Silence)),
+		t.entry(base+".orphan.1", failed))
 	if perr != nil && !errors.Is(perr, errTaken) {
 		return errors.Join(err, perr)
 	}

@@ -112,12 +112,8 @@ func (t *settling) goneFor(id string, gone bool) time.Duration {
 
 // execEvidence returns the evidence that is on the thread.
 func (t *settling) execEvidence(x thread.OpenExec) execEvidence {
-	since := x.Last
-	if t.server.WritableSince.After(since) {
-		since = t.server.WritableSince
-	}
 	return execEvidence{
-		Age: t.now.Sub(x.Began), Silence: t.now.Sub(since), Begun: x.Running != nil, Timeout: x.Timeout,
+		Age: t.now.Sub(x.Began), Silence: t.state().Silence(x.Last), Begun: x.Running != nil, Timeout: x.Timeout,
 	}
 }
 
@@ -127,7 +123,7 @@ func (t *settling) endExec(ctx context.Context, x thread.OpenExec, why string) e
 	if why == "" {
 		return nil
 	}
-	fresh, err := t.post(ctx, t.client, t.entry(thread.ExecID(x.ID, x.Next), "", thread.ExecFinished{
+	fresh, err := t.post(ctx, t.client, t.entry(thread.ExecID(x.ID, x.Next), thread.ExecFinished{
 		Exec:  thread.Exec{Type: thread.TypeExecFinished, ExecID: x.ID},
 		Error: why, DurationMs: x.Last.Sub(x.Began).Milliseconds(),
 	}))

@@ -135,13 +135,11 @@ func (t *settling) result(
 		verb += " after all"
 	}
 	return []thread.Entry{
-		t.entry(finished, "", thread.ChildFinished{
-			Signal: signal(
-				run,
-				thread.TypeChildFinished,
-			), ChildThreadID: t.id, Status: run.Status, Text: text, Corrected: had != nil,
+		t.entry(finished, thread.ChildFinished{
+			Signal:        signal(run, thread.TypeChildFinished),
+			ChildThreadID: t.id, Status: run.Status, Text: text, Corrected: had != nil,
 		}),
-		t.entry(result, run.Parent.AuthorID, thread.Chat{
+		thread.NewEntry(result, cmp.Or(run.Parent.AuthorID, t.r.Author), thread.Chat{
 			Type: thread.TypeChat, Text: fmt.Sprintf("The task on thread %s has %s.\n\n%s", t.id, verb, text),
 		}),
 	}

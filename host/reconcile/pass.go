@@ -47,7 +47,7 @@ func (s slots) release() { <-s }
 
 // begin begins a pass. Without the server's health no run is judged: the silence may be the server's.
 func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
-	p := &pass{r: r, views: map[string]*view{}, reading: make(slots, atOnce)}
+	p := &pass{r: r, views: map[string]*view{}, reading: make(slots, atOnce), met: map[sandbox.Ref]bool{}}
 	cl, err := r.Client("_health")
 	if err != nil {
 		return nil, err

@@ -378,11 +378,8 @@ func (t *settling) record(run, what, why string) {
 	}
 }
 
-func (t *settling) entry(id, author string, payload any) thread.Entry {
-	if author == "" {
-		author = t.r.Author
-	}
-	return thread.Entry{ID: id, TS: thread.Stamp(time.Now()), AuthorID: author, Payload: thread.Marshal(payload)}
+func (t *settling) entry(id string, payload any) thread.Entry {
+	return thread.NewEntry(id, t.r.Author, payload)
 }
 
 func signal(run thread.Run, typ string) thread.Signal {

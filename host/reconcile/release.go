@@ -127,9 +127,6 @@ func (p *pass) box(ctx context.Context, ref sandbox.Ref, but string) (s State, e
 func (p *pass) first(ref sandbox.Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.met == nil {
-		p.met = map[sandbox.Ref]bool{}
-	}
 	is := !p.met[ref]
 	p.met[ref] = true
 	return is

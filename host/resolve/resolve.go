@@ -12,6 +12,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,10 +122,10 @@ func (r *Resolver) Box(ctx context.Context, o rows.BoxOrder) (_ *Box, err error)
 			r.progress("waiting for the sandbox that another launch makes")
 			announced = true
 		}
-		if time.Since(began) > orElse(r.WaitFor, 15*time.Minute) {
+		if time.Since(began) > cmp.Or(r.WaitFor, 15*time.Minute) {
 			return nil, ErrSlow
 		}
-		if !pause.For(ctx, orElse(r.WaitEvery, time.Second)) {
+		if !pause.For(ctx, cmp.Or(r.WaitEvery, time.Second)) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -227,9 +228,7 @@ func (r *Resolver) labelled(ctx context.Context, row rows.Box) (bool, error) {
 // Resumed returns the signal of a new box for its threads. Its id follows from the row: a repeat posts nothing.
 func Resumed(n rows.Notice) thread.Entry {
 	payload := thread.SandboxResumed{Type: thread.TypeSandboxResumed, Sandbox: n.Row, From: n.From}
-	return thread.Entry{
-		ID: "sandbox." + n.Row + ".resumed", TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload),
-	}
+	return thread.NewEntry("sandbox."+n.Row+".resumed", "", payload)
 }
 
 // resumed posts the new box on the threads of a dead one, and notes which have it.
@@ -260,36 +259,37 @@ func (b *Box) Labels() map[string]string {
 // renew renews the row until stop. A renewal that fails is left to the next one.
 func (b *Box) renew(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
 		for pause.For(ctx, rows.MakeTimeout/5) {
-			_ = b.note(ctx)
+			_ = b.Renew(ctx)
 		}
-	}()
+	})
 	b.stop = sync.OnceFunc(func() {
 		cancel()
-		<-done
+		renewals.Wait()
 	})
-}
-
-func (b *Box) note(ctx context.Context) error {
-	b.mu.Lock()
-	ref := b.ref
-	b.mu.Unlock()
-	return b.r.Rows.Renew(ctx, b.Row.ID, b.maker, ref)
 }
 
 // Renew returns an error unless the caller still makes the box. A machine with the box's label that was there before
 // the call is not that of a later maker.
-func (b *Box) Renew(ctx context.Context) error { return b.note(ctx) }
+func (b *Box) Renew(ctx context.Context) error {
+	return b.r.Rows.Renew(ctx, b.Row.ID, b.maker, b.machine())
+}
+
+// machine returns the id of the box's machine; "" while there is none.
+func (b *Box) machine() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ref
+}
 
 // Made notes the machine of a new box.
 func (b *Box) Made(ctx context.Context, box sandbox.Sandbox) error {
 	b.mu.Lock()
 	b.Sandbox, b.ref = box, box.Ref().ID
 	b.mu.Unlock()
-	return b.note(ctx)
+	return b.Renew(ctx)
 }
 
 // Ready makes a new box live, once its content is in. For one that was there it does nothing.
@@ -298,11 +298,8 @@ func (b *Box) Ready(ctx context.Context) error {
 		return nil
 	}
 	b.stop()
-	b.mu.Lock()
-	ref := b.ref
-	b.mu.Unlock()
 	b.tried = true
-	err := b.r.Rows.Ready(ctx, b.Row.ID, b.maker, ref)
+	err := b.r.Rows.Ready(ctx, b.Row.ID, b.maker, b.machine())
 	b.ready = err == nil
 	if errors.Is(err, lease.ErrReleased) {
 		return fmt.Errorf("the sandbox took too long to make, or another launch of the run makes it: %w", err)
@@ -318,9 +315,6 @@ func (b *Box) Fail(ctx context.Context) error {
 		return b.Lease.Drop(ctx, b.holder)
 	}
 	b.stop()
-	b.mu.Lock()
-	ref := b.ref
-	b.mu.Unlock()
 	now, mine, err := b.r.Rows.GiveUp(ctx, b.Row.ID, b.maker)
 	switch {
 	case err != nil && b.tried:
@@ -332,7 +326,7 @@ func (b *Box) Fail(ctx context.Context) error {
 	if err == nil && mine {
 		row = b.Row.ID
 	}
-	box := sandbox.Ref{Provider: b.Row.Provider, ID: ref}
+	box := sandbox.Ref{Provider: b.Row.Provider, ID: b.machine()}
 	return errors.Join(err, b.r.reaper(b.Row.ID).Discard(ctx, box, row, b.thread, "its launch has failed"))
 }
 
@@ -340,11 +334,4 @@ func (r *Resolver) progress(format string, args ...any) {
 	if r.Progress != nil {
 		r.Progress(fmt.Sprintf(format, args...))
 	}
-}
-
-func orElse(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }

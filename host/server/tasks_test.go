@@ -76,7 +76,7 @@ func TestMemberTask(t *testing.T) {
 	if len(tasks.made) != 1 || tasks.made[0] != want {
 		t.Errorf("got %+v", tasks.made)
 	}
-	a = s.do("GET", "/api/stream/arbe-thread-t1/entries/"+thread.SpawnID("child"), writer(t, "t1"), "")
+	a = s.do("GET", "/api/stream/arbe-thread-t1/entries/child.spawn", writer(t, "t1"), "")
 	var e thread.Entry
 	if err := json.Unmarshal([]byte(a.body), &e); err != nil || e.AuthorID != ann ||
 		string(e.Payload) != `{"type":"signal.thread.agent_spawn","childThreadId":"child","agentId":"bot"}` {

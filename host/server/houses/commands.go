@@ -42,25 +42,29 @@ const (
 	CommandBusy                           // too many are being started
 )
 
+// commandFaults are the statuses and the codes of the answers.
+var commandFaults = map[CommandFault]struct {
+	status int
+	code   string
+}{
+	CommandBad:        {http.StatusBadRequest, "command"},
+	CommandLocal:      {http.StatusForbidden, "local_boxes"},
+	CommandAbsent:     {http.StatusNotFound, "not_found"},
+	CommandTaken:      {http.StatusConflict, "conflict"},
+	CommandEnded:      {http.StatusConflict, "ended"},
+	CommandNoBox:      {http.StatusConflict, "no_box"},
+	CommandNoProvider: {http.StatusNotImplemented, "no_provider"},
+	CommandBusy:       {http.StatusServiceUnavailable, "busy"},
+}
+
 // RefuseCommand returns the answer to a command that can't be started or ended.
 func RefuseCommand(why CommandFault, text string) error {
-	switch why {
-	case CommandLocal:
-		return request.Refuse(http.StatusForbidden, "local_boxes", "%s", text)
-	case CommandAbsent:
-		return request.Refuse(http.StatusNotFound, "not_found", "%s", text)
-	case CommandTaken:
-		return request.Refuse(http.StatusConflict, "conflict", "%s", text)
-	case CommandEnded:
-		return request.Refuse(http.StatusConflict, "ended", "%s", text)
-	case CommandNoBox:
-		return request.Refuse(http.StatusConflict, "no_box", "%s", text)
-	case CommandNoProvider:
-		return request.Refuse(http.StatusNotImplemented, "no_provider", "%s", text)
-	case CommandBusy:
-		return request.Refuse(http.StatusServiceUnavailable, "busy", "%s", text).With("Retry-After", 1)
+	fault := commandFaults[why]
+	refusal := request.Refuse(fault.status, fault.code, "%s", text)
+	if why == CommandBusy {
+		refusal = refusal.With("Retry-After", 1)
 	}
-	return request.Refuse(http.StatusBadRequest, "command", "%s", text)
+	return refusal
 }
 
 // Commands run commands in the boxes of threads. What they return of RefuseCommand is the answer to the caller.

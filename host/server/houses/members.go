@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
@@ -54,16 +53,14 @@ func (a *API) memberPost(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer free()
-	payload, err := parseChat(body, g.Author)
+	chat, err := parseChat(body, g.Author)
 	if err == nil {
 		err = a.RefuseClosed(r.Context(), r.PathValue("id"))
 	}
 	if err != nil {
 		return err
 	}
-	res, err := a.Log.Append(r.Context(), request.ThreadOf(g), []thread.Entry{{
-		ID: id, TS: thread.Stamp(time.Now()), AuthorID: g.Author, Payload: payload,
-	}})
+	res, err := a.Log.Append(r.Context(), request.ThreadOf(g), []thread.Entry{thread.NewEntry(id, g.Author, chat)})
 	if err != nil {
 		return err
 	}
@@ -89,41 +86,43 @@ func memberEntryID(agent string, keys []string) (string, error) {
 	return id, nil
 }
 
+// memberChat is the payload of a member's post.
+type memberChat struct {
+	Type    string `json:"type"`
+	Text    string `json:"text"`
+	Deliver string `json:"deliver,omitempty"`
+}
+
 // parseChat returns the payload of a member's post. A member posts chats alone, under its own name: signals, lines of
 // sessions and prompts of runs are refused.
-func parseChat(body []byte, author string) (json.RawMessage, error) {
+func parseChat(body []byte, author string) (chat memberChat, err error) {
 	var e struct {
 		AuthorID *string         `json:"authorId"`
 		Payload  json.RawMessage `json:"payload"`
 	}
 	if err := request.DecodeStrictly(body, &e); err != nil {
-		return nil, request.Refuse(http.StatusBadRequest, "json", `want {"payload":{"type":"chat","text":"…"}}: %v`, err)
+		return chat, request.Refuse(http.StatusBadRequest, "json", `want {"payload":{"type":"chat","text":"…"}}: %v`, err)
 	}
 	if e.AuthorID != nil && *e.AuthorID != author {
-		return nil, request.Refuse(http.StatusForbidden, "wrong_author", "a member posts as itself: leave authorId out")
+		return chat, request.Refuse(http.StatusForbidden, "wrong_author", "a member posts as itself: leave authorId out")
 	}
 	var kind struct {
 		Type string `json:"type"`
 	}
 	if json.Unmarshal(e.Payload, &kind) == nil && kind.Type != "" && kind.Type != thread.TypeChat {
-		return nil, request.Refuse(http.StatusForbidden, "chats_only", "a member posts chats only, no %.40q", kind.Type)
+		return chat, request.Refuse(http.StatusForbidden, "chats_only", "a member posts chats only, no %.40q", kind.Type)
 	}
-	var chat struct {
-		Type    string `json:"type"`
-		Text    string `json:"text"`
-		Deliver string `json:"deliver,omitempty"`
-	}
-	err := request.DecodeStrictly(e.Payload, &chat)
+	err = request.DecodeStrictly(e.Payload, &chat)
 	switch {
 	case err != nil:
-		return nil, request.Refuse(http.StatusBadRequest, "payload", "want type, text and deliver alone: %v", err)
+		return chat, request.Refuse(http.StatusBadRequest, "payload", "want type, text and deliver alone: %v", err)
 	case chat.Type != thread.TypeChat || strings.TrimSpace(chat.Text) == "" || len(chat.Text) > memberText:
-		return nil, request.Refuse(http.StatusBadRequest, "payload",
+		return chat, request.Refuse(http.StatusBadRequest, "payload",
 			"want the type chat, and a text of 1 to %d bytes", memberText)
 	case chat.Deliver != "" && !slices.Contains(delivers, chat.Deliver):
-		return nil, request.Refuse(http.StatusBadRequest, "deliver", "deliver: want steer, followUp or interrupt")
+		return chat, request.Refuse(http.StatusBadRequest, "deliver", "deliver: want steer, followUp or interrupt")
 	}
-	return thread.Marshal(chat), nil
+	return chat, nil
 }
 
 // delivers are the values of a chat's deliver.

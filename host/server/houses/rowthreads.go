@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -218,11 +217,9 @@ func (a *API) withdraw(ctx context.Context, m member.Member, id string) error {
 	if err != nil || !t.Waits || a.Settle == nil {
 		return err
 	}
-	_, err = a.Log.Append(ctx, id, []thread.Entry{{
-		ID: uuid.NewString(), TS: thread.Stamp(time.Now()), AuthorID: m.Agent, Payload: thread.Marshal(thread.Cancel{
-			Signal: thread.Signal{Type: thread.TypeCancel}, Reason: "its thread is deleted",
-		}),
-	}})
+	_, err = a.Log.Append(ctx, id, []thread.Entry{thread.NewEntry(uuid.NewString(), m.Agent, thread.Cancel{
+		Signal: thread.Signal{Type: thread.TypeCancel}, Reason: "its thread is deleted",
+	})})
 	if err != nil {
 		return err
 	}

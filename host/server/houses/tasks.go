@@ -1,13 +1,11 @@
 package houses
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server/request"
@@ -38,7 +36,8 @@ func (a *API) memberTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return a.rowError(ofTask(err))
 	}
-	if err := a.announce(r.Context(), t, made); err != nil {
+	_, err = a.Log.Append(r.Context(), t.Parent, []thread.Entry{thread.Spawn(made.Thread, made.Agent, t.Author)})
+	if err != nil {
 		a.Logger.Warn("task not announced: its provisioner does it", "thread", t.Parent, "child", made.Thread,
 			"error", err)
 	}
@@ -98,16 +97,5 @@ func readTask(body []byte, keys []string, t *rows.Task) error {
 		sum := sha256.Sum256([]byte(t.Parent + "\n" + id))
 		t.Thread = strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 	}
-	return err
-}
-
-// announce posts a task on the thread that delegates it.
-func (a *API) announce(ctx context.Context, t, made rows.Task) error {
-	_, err := a.Log.Append(ctx, t.Parent, []thread.Entry{{
-		ID: thread.SpawnID(made.Thread), TS: thread.Stamp(time.Now()), AuthorID: t.Author,
-		Payload: thread.Marshal(thread.AgentSpawn{
-			Type: thread.TypeAgentSpawn, ChildThreadID: made.Thread, AgentID: made.Agent,
-		}),
-	}})
 	return err
 }

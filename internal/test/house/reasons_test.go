@@ -111,7 +111,6 @@ var complexFunctions = map[string]reason{
 	"harness.claudeRead":                     {18, format},
 	"harness.ownCgroup":                      {20, format},
 	"harness.piRead":                         {19, format},
-	"host/control.tx":                        {16, steps},
 	"host/folder.Pull":                       {20, steps},
 	"host/folder.bring":                      {17, steps},
 	"host/folder.put":                        {17, steps},
@@ -206,7 +205,7 @@ var wideInterfaces = map[string]reason{
 	"host/reconcile.Rows":    {13, "a method for each transaction of a pass"},
 	"host/resolve.Rows":      {8, "a method for each transaction in the life of a box"},
 	"host/rows.Environments": {5, "a method for each route of the HTTP API"},
-	"host/rows.Store":        {4, "the rows of houses: four interfaces, one for each noun"},
+	"host/rows.Scope":        {4, "the rows of houses: four interfaces, one for each noun"},
 	"host/rows.Threads":      {5, "a method for each route of the HTTP API"},
 	"host/sandbox.Sandbox":   {7, "what every user of a box needs; what only some need is declared where it is used"},
 }

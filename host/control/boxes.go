@@ -168,9 +168,9 @@ func notices(ctx context.Context, tx pgx.Tx, turn *rows.BoxTurn) error {
 const noticesQuery = `select thread_id as thread, sandbox_id as row, from_id as from from sandbox_notices`
 
 // Noted implements resolve.Rows.
-func (b Boxes) Noted(ctx context.Context, row string, threads []string) error {
-	_, err := change(ctx, b, "note the threads of sandbox "+row,
-		`delete from sandbox_notices where sandbox_id = $1 and thread_id = any ($2)`, row, threads)
+func (b Boxes) Noted(ctx context.Context, n rows.Notice) error {
+	_, err := change(ctx, b, "note the thread of sandbox "+n.Row,
+		`delete from sandbox_notices where sandbox_id = $1 and thread_id = $2`, n.Row, n.Thread)
 	return err
 }
 

@@ -399,7 +399,7 @@ func TestNotices(t *testing.T) {
 	if other := again(second, "r3"); other.Make || len(other.Notices) != 2 {
 		t.Errorf("got %+v", other)
 	}
-	check(t, in.Noted(ctx, turn.Row.ID, []string{first}))
+	check(t, in.Noted(ctx, rows.Notice{Row: turn.Row.ID, Thread: first}))
 	if all := must(in.Notices(ctx))(t); !slices.Contains(all, rows.Notice{
 		Thread: second, Row: turn.Row.ID, From: dead.ID,
 	}) || slices.ContainsFunc(all, func(n rows.Notice) bool { return n.Thread == first }) {
@@ -419,7 +419,9 @@ func TestNotices(t *testing.T) {
 		t.Errorf("got %+v, want %+v", last.Notices, want)
 	}
 	for range 2 {
-		check(t, in.Noted(ctx, last.Row.ID, []string{first, second}))
+		for _, id := range []string{first, second} {
+			check(t, in.Noted(ctx, rows.Notice{Row: last.Row.ID, Thread: id}))
+		}
 	}
 	if turn := again(first, "r4"); len(turn.Notices) != 0 {
 		t.Errorf("got %+v", turn)

@@ -16,30 +16,54 @@ import (
 
 // Rows are the rows of threads and boxes in a database, which may be away. Then threads are settled, and boxes stay.
 type Rows interface {
+	threadRows
+	boxRows
+	reap.Rows
+}
+
+// threadRows are the rows of threads, which follow their logs.
+type threadRows interface {
 	// Running returns the row of a thread that runs; false for any other.
 	Running(ctx context.Context, thread string) (rows.Running, bool, error)
 	// Follow gives a row that has not changed since the status of the log, and ends its claim.
 	Follow(ctx context.Context, thread string, seen rows.Running, status string) error
-	// Unhold drops the holds of runs that have ended.
-	Unhold(ctx context.Context, thread string, runs []string) error
+	holds
+}
+
+// holds are those of runs and commands, which end with them.
+type holds interface {
 	// Commands returns the commands that hold a box for a thread.
 	Commands(ctx context.Context, thread string) ([]string, error)
+	// Unhold drops the holds of runs and commands that have ended.
+	Unhold(ctx context.Context, thread string, runs []string) error
 	// Stale returns threads that were claimed long ago by a run that the log did not have, and those that do not run
 	// and have held a box for long.
 	Stale(ctx context.Context) ([]string, error)
+}
 
+// boxRows are the rows of boxes, as a pass compares them with the machines.
+type boxRows interface {
 	// Expire declares boxes dead that are pending for too long, and removes holds that have expired.
 	Expire(ctx context.Context) error
 	// Boxes returns the rows of all boxes that may have a machine, and those named.
 	Boxes(ctx context.Context, named []string) ([]rows.Box, error)
+	marks
+}
+
+// marks are what hosts have left on rows for a pass.
+type marks interface {
 	// Notices returns threads that may not have the signal of their new box.
 	Notices(ctx context.Context) ([]rows.Notice, error)
-	// Noted notes that the logs of threads have it.
-	Noted(ctx context.Context, row string, threads []string) error
-	// Doubted returns the rows of live boxes that a host could not use, and Trust ends that for one.
+	resolve.Notes
+	doubts
+}
+
+// doubts are live boxes that a host could not use.
+type doubts interface {
+	// Doubted returns their rows.
 	Doubted(ctx context.Context) ([]rows.Box, error)
+	// Trust ends the doubt of one.
 	Trust(ctx context.Context, row string) error
-	reap.Rows
 }
 
 // rows makes the thread's row follow its log, and drops the holds of its runs that have ended.
@@ -151,20 +175,7 @@ func (p *pass) announce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the threads with a new sandbox: %w", err)
 	}
-	var errs []error
-	for _, n := range all {
-		cl, err := p.r.Client(n.Thread)
-		if err == nil {
-			_, err = cl.Append(ctx, []thread.Entry{resolve.Resumed(n)})
-		}
-		if err == nil || client.Gone(err) { // a log that was deleted needs no signal
-			err = p.r.Rows.Noted(ctx, n.Row, []string{n.Thread})
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("post the sandbox %s on thread %s: %w", n.Row, n.Thread, err))
-		}
-	}
-	return errors.Join(errs...)
+	return resolve.Announce(ctx, all, p.r.Client, p.r.Rows)
 }
 
 // sweepRow does for one row what sweep does. All of it is for package reap to decide.

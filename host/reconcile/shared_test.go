@@ -25,11 +25,11 @@ func newRows() *boxRows {
 	return &boxRows{Rows: fakerows.New("boxes").As(func(do func() error) error { return do() })}
 }
 
-func (r *boxRows) Noted(ctx context.Context, row string, threads []string) error {
+func (r *boxRows) Noted(ctx context.Context, n rows.Notice) error {
 	if r.noted != nil {
 		return r.noted
 	}
-	return r.Rows.Noted(ctx, row, threads)
+	return r.Rows.Noted(ctx, n)
 }
 
 // live gives a thread a live box, which nobody holds.

@@ -94,7 +94,7 @@ func (r *Resolver) Box(ctx context.Context, o rows.BoxOrder) (_ *Box, err error)
 		}
 		turn = next
 		o.Claim = false // it has
-		if err := r.resumed(ctx, turn); err != nil {
+		if err := Announce(ctx, turn.Notices, r.client, r.Rows); err != nil {
 			r.progress("post the new sandbox on its threads: %v", err) // the next caller does, or a reconciler
 		}
 		if turn.Row.Provider != r.Provider.Name() {
@@ -207,8 +207,7 @@ func (r *Resolver) replace(ctx context.Context, row rows.Box, by rows.Hold, why 
 // reaper returns what decides about the machines of a row.
 func (r *Resolver) reaper(row string) *reap.Reaper {
 	return &reap.Reaper{
-		Name: r.Provider.Name(), Provider: r.Provider, Rows: r.Rows,
-		Client: func(id string) (*client.Client, error) { return r.Client(id), nil },
+		Name: r.Provider.Name(), Provider: r.Provider, Rows: r.Rows, Client: r.client,
 		Listed: func(ctx context.Context, id string) (sandbox.Box, bool, error) {
 			boxes, err := r.Provider.List(ctx, map[string]string{sandbox.LabelRow: row})
 			b, is := reap.Find(boxes, id)
@@ -231,23 +230,27 @@ func Resumed(n rows.Notice) thread.Entry {
 	return thread.NewEntry("sandbox."+n.Row+".resumed", "", payload)
 }
 
-// resumed posts the new box on the threads of a dead one, and notes which have it.
-func (r *Resolver) resumed(ctx context.Context, t rows.BoxTurn) error {
-	var have []string
+// Announce posts new boxes on their threads, and notes which threads have the signal.
+func Announce(
+	ctx context.Context, all []rows.Notice, clientOf func(thread string) (*client.Client, error), in Notes,
+) error {
 	var errs []error
-	for _, n := range t.Notices {
-		_, err := r.Client(n.Thread).Append(ctx, []thread.Entry{Resumed(n)})
-		if err != nil && !client.Gone(err) { // a log that was deleted needs no signal
-			errs = append(errs, err)
-			continue
+	for _, n := range all {
+		cl, err := clientOf(n.Thread)
+		if err == nil {
+			_, err = cl.Append(ctx, []thread.Entry{Resumed(n)})
 		}
-		have = append(have, n.Thread)
-	}
-	if len(have) > 0 {
-		errs = append(errs, r.Rows.Noted(ctx, t.Row.ID, have))
+		if err == nil || client.Gone(err) { // a log that was deleted needs no signal
+			err = in.Noted(ctx, n)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("post the sandbox %s on thread %s: %w", n.Row, n.Thread, err))
+		}
 	}
 	return errors.Join(errs...)
 }
+
+func (r *Resolver) client(id string) (*client.Client, error) { return r.Client(id), nil }
 
 // Labels returns the labels of the machine to make.
 func (b *Box) Labels() map[string]string {

@@ -74,8 +74,8 @@ func (w *world) GiveUp(_ context.Context, row, maker string) (rows.Box, bool, er
 	return rows.Box{ID: row, Status: cmp.Or(w.left, rows.BoxDead)}, !w.others, nil
 }
 
-func (w *world) Noted(_ context.Context, row string, threads []string) error {
-	w.note("noted " + row + " " + strings.Join(threads, " "))
+func (w *world) Noted(_ context.Context, n rows.Notice) error {
+	w.note("noted " + n.Row + " " + n.Thread)
 	return w.noted
 }
 

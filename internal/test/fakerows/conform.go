@@ -343,7 +343,7 @@ func noticed(t *testing.T, h Host) {
 	if len(turn.Notices) != 2 {
 		t.Errorf("got %+v", turn.Notices)
 	}
-	check(t, h.Rows.Noted(ctx, turn.Row.ID, []string{first}))
+	check(t, h.Rows.Noted(ctx, rows.Notice{Row: turn.Row.ID, Thread: first}))
 	if other := h.obtain(t, order(second, "r3", 1)); other.Make || len(other.Notices) != 1 {
 		t.Errorf("got %+v", other)
 	}

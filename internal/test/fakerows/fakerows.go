@@ -236,10 +236,10 @@ func (b *box) drop(holder string) {
 }
 
 // Noted implements resolve.Rows.
-func (r Rows) Noted(_ context.Context, row string, threads []string) error {
+func (r Rows) Noted(_ context.Context, noted rows.Notice) error {
 	return r.tx(func() error {
 		r.notices = slices.DeleteFunc(r.notices, func(n rows.Notice) bool {
-			return n.Row == row && slices.Contains(threads, n.Thread)
+			return n.Row == noted.Row && n.Thread == noted.Thread
 		})
 		return nil
 	})

@@ -202,8 +202,6 @@ var wideInterfaces = map[string]reason{
 	"host/provision.Rows":    {5, "a method for each kind of row that a launch reads or makes"},
 	"host/provision.Tasks":   {4, "a method for each step of a task"},
 	"host/reap.rowWriter":    {4, "a method for each end of a box's row"},
-	"host/reconcile.Rows":    {13, "a method for each transaction of a pass"},
-	"host/resolve.Rows":      {8, "a method for each transaction in the life of a box"},
 	"host/rows.Environments": {5, "a method for each route of the HTTP API"},
 	"host/rows.Scope":        {4, "the rows of houses: four interfaces, one for each noun"},
 	"host/rows.Threads":      {5, "a method for each route of the HTTP API"},

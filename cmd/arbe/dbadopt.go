@@ -64,17 +64,16 @@ func (p *program) adopt(c *cli.Context) error {
 }
 
 // threadsOf returns the threads of a list, which has those with entries.
-func threadsOf(ctx context.Context, l client.List) (map[string]bool, error) {
-	has := map[string]bool{}
+func threadsOf(ctx context.Context, l client.List) (ids []string, err error) {
 	for page, err := range l.Pages(ctx, client.Filter{}) {
 		if err != nil {
 			return nil, err
 		}
 		for _, v := range page.Threads {
-			has[v.ID] = true
+			ids = append(ids, v.ID)
 		}
 	}
-	return has, nil
+	return ids, nil
 }
 
 // tellAdoption prints what a database's rows become beside another log.

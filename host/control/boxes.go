@@ -65,6 +65,11 @@ func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, 
 			if turn, err = obtain(ctx, tx, box, o); err != nil {
 				return err
 			}
+			turn.Notices, err = many[rows.Notice](ctx, tx, noticesQuery+` where sandbox_id = $1 order by thread_id`,
+				turn.Row.ID)
+			if err != nil {
+				return err
+			}
 			if o.Claim {
 				if err := claim(ctx, tx, o); err != nil {
 					return err
@@ -118,13 +123,11 @@ func expire(ctx context.Context, tx pgx.Tx, box *rows.Box) error {
 func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (turn rows.BoxTurn, err error) {
 	if box != nil && box.Status != rows.BoxDead {
 		turn.Row = *box
-		if turn.Make, err = take(ctx, tx, box, o); err != nil {
-			return turn, err
-		}
+		turn.Make, err = take(ctx, tx, box, o)
 		if turn.Taken = turn.Make; turn.Taken {
 			turn.Row.Ref = "" // an earlier call's machine
 		}
-		return turn, notices(ctx, tx, &turn)
+		return turn, err
 	}
 	made, threads, err := makeBox(ctx, tx, box, o, rows.MakeTimeout)
 	if err != nil {
@@ -142,10 +145,7 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 			from threads t left join late on late.thread_id = t.id where t.id = any ($1)`,
 			threads, made.ID, box.ID)
 	}
-	if err != nil {
-		return turn, err
-	}
-	return turn, notices(ctx, tx, &turn)
+	return turn, err
 }
 
 // take makes the call of an order the maker of a pending sandbox that an earlier call for the same holder was to make:
@@ -156,13 +156,6 @@ func take(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (bool,
 		where id = $1 and status = 'pending' and split_part(maker, '#', 1) = $3`,
 		box.ID, o.Maker, o.Hold.Holder, rows.MakeTimeout)
 	return tag.RowsAffected() > 0, err
-}
-
-// notices reads the threads that may not have the signal of their new sandbox yet.
-func notices(ctx context.Context, tx pgx.Tx, turn *rows.BoxTurn) error {
-	all, err := many[rows.Notice](ctx, tx, noticesQuery+` where sandbox_id = $1 order by thread_id`, turn.Row.ID)
-	turn.Notices = all
-	return err
 }
 
 const noticesQuery = `select thread_id as thread, sandbox_id as row, from_id as from from sandbox_notices`
@@ -182,21 +175,21 @@ func (b Boxes) Notices(ctx context.Context) ([]rows.Notice, error) {
 
 // GiveUp implements resolve.Rows.
 func (b Boxes) GiveUp(ctx context.Context, row, maker string) (now rows.Box, mine bool, err error) {
+	type made struct {
+		rows.Box
+		Mine bool
+	}
 	err = b.tx(ctx, "give up sandbox "+row, func(tx pgx.Tx) error {
 		now, mine = rows.Box{}, false
-		box, err := one[rows.Box](ctx, tx, "sandbox", boxByID+` for update`, row)
+		box, err := one[made](ctx, tx, "sandbox", `select `+sandboxColumns+`, coalesce(maker = $2, false) as mine
+			from sandboxes where id = $1 for update`, row, maker)
 		if err != nil {
 			return rows.Present(err)
 		}
-		makes, err := column[bool](ctx, tx, `select coalesce(maker = $2, false) from sandboxes where id = $1`, row, maker)
-		if err != nil {
-			return err
-		}
-		if mine = makes[0]; mine && box.Status == rows.BoxPending {
-			box.Status = rows.BoxDead
+		if now, mine = box.Box, box.Mine; mine && now.Status == rows.BoxPending {
+			now.Status = rows.BoxDead
 			err = bury(ctx, tx, row)
 		}
-		now = box
 		return err
 	})
 	return now, mine, err

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,24 +18,10 @@ const (
 	environmentByID    = `select ` + environmentColumns + ` from environments where id = $1`
 )
 
-// settled returns a recipe with its defaults.
-func settled(r rows.Recipe) rows.Recipe {
-	if r.Runtime == "" {
-		r.Runtime = "daytona"
-	}
-	if r.Config == nil {
-		r.Config = json.RawMessage("{}")
-	}
-	if r.Bindings == nil {
-		r.Bindings = []rows.Binding{}
-	}
-	return r
-}
-
 // CreateEnvironment makes an environment.
 func (s Scope) CreateEnvironment(ctx context.Context, house string, r rows.Recipe) (e rows.Environment, err error) {
 	err = s.tx(ctx, "create environment", func(tx pgx.Tx) error {
-		e, err = insertEnvironment(ctx, tx, house, settled(r))
+		e, err = insertEnvironment(ctx, tx, house, r.Settled())
 		return err
 	})
 	return e, err
@@ -61,7 +49,7 @@ func (s Scope) ChangeEnvironment(
 				return err
 			}
 		}
-		r = settled(r)
+		r = r.Settled()
 		e, err = one[rows.Environment](ctx, tx, "environment", `
 			update environments set name = $2, runtime = $3, config = $4, secret_bindings = $5,
 				archived_at = case when $6::boolean is null then archived_at
@@ -132,4 +120,70 @@ func usable(ctx context.Context, tx pgx.Tx, house, id string) error {
 		return rows.Refuse(rows.ErrArchived, "the environment")
 	}
 	return err
+}
+
+// Results of ApplyEnvironment.
+const (
+	Created   = "created"
+	Changed   = "changed"
+	Unchanged = "unchanged"
+)
+
+// ApplyEnvironment makes the environment of a house that has the recipe's name, or replaces its recipe, and returns
+// what it did. Archived environments don't count. It returns rows.ErrTaken where several have the name. Of callers at
+// once with one name one makes it.
+func (s Scope) ApplyEnvironment(
+	ctx context.Context, house string, r rows.Recipe,
+) (e rows.Environment, did string, err error) {
+	r = r.Settled()
+	err = s.tx(ctx, "apply environment "+r.Name, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended($1, 0))`,
+			"environment "+house+" "+r.Name); err != nil {
+			return err
+		}
+		all, err := many[rows.Environment](ctx, tx, `select `+environmentColumns+` from environments
+			where house_id = $1 and name = $2 and archived_at is null order by id for update`, house, r.Name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(all) > 1:
+			return rows.Refuse(rows.ErrTaken, "the name").
+				Because("environments " + all[0].ID + " and " + all[1].ID + " have it")
+		case len(all) == 0:
+			did = Created
+			e, err = insertEnvironment(ctx, tx, house, r)
+			return err
+		}
+		if did, e = Unchanged, all[0]; has(e, r) {
+			return nil
+		}
+		did = Changed
+		e, err = one[rows.Environment](ctx, tx, "environment", `
+			update environments set runtime = $2, config = $3, secret_bindings = $4 where id = $1
+			returning `+environmentColumns, e.ID, r.Runtime, r.Config, r.Bindings)
+		return err
+	})
+	return e, did, err
+}
+
+// has reports whether an environment has a recipe.
+func has(e rows.Environment, r rows.Recipe) bool {
+	return e.Runtime == r.Runtime && slices.Equal(e.Bindings, r.Bindings) && equalJSON(e.Config, r.Config)
+}
+
+// equalJSON reports whether two documents are equal, whatever their spaces and the order of keys.
+func equalJSON(a, b json.RawMessage) bool {
+	settled := func(raw json.RawMessage) []byte {
+		var v any
+		if json.Unmarshal(raw, &v) != nil {
+			return raw
+		}
+		out, err := json.Marshal(v)
+		if err != nil {
+			return raw
+		}
+		return out
+	}
+	return bytes.Equal(settled(a), settled(b))
 }

@@ -110,31 +110,15 @@ type Beside struct {
 }
 
 // Beside counts the rows beside a log that has entries of these threads.
-func (db *DB) Beside(ctx context.Context, has map[string]bool) (n Beside, err error) {
-	type row struct {
-		ID     string
-		Status string
-		Driven bool
-	}
-	err = db.Of("").Host().tx(ctx, "count the rows beside a log", func(tx pgx.Tx) error {
-		n = Beside{}
-		found, err := many[row](ctx, tx, `select id, status, agent_id is not null as driven from threads`)
-		if err != nil {
-			return err
-		}
-		for _, r := range found {
-			n.Threads++
-			switch {
-			case has[r.ID]:
-				n.Found++
-			case r.Driven && r.Status != rows.ThreadIdle:
-				n.Idle++
-				if r.Status == rows.ThreadRunning {
-					n.Running++
-				}
-			}
-		}
-		return tx.QueryRow(ctx, `select count(*)::int from sandboxes where status <> 'dead'`).Scan(&n.Boxes)
-	})
-	return n, err
+func (db *DB) Beside(ctx context.Context, has []string) (Beside, error) {
+	return fetch[Beside](ctx, db.Of("").Host(), "count the rows beside a log", "log", `
+		select count(*)::int as threads, count(*) filter (where found)::int as found,
+			count(*) filter (where falls)::int as idle,
+			count(*) filter (where falls and status = 'running')::int as running,
+			(select count(*)::int from sandboxes where status <> 'dead') as boxes
+		from (
+			select status, id = any (coalesce($1::text[], '{}')) as found,
+				id <> all (coalesce($1::text[], '{}')) and agent_id is not null and status <> 'idle' as falls
+			from threads
+		) t`, has)
 }

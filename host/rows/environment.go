@@ -13,6 +13,20 @@ type Recipe struct {
 	Bindings []Binding
 }
 
+// Settled returns the recipe with its defaults.
+func (r Recipe) Settled() Recipe {
+	if r.Runtime == "" {
+		r.Runtime = "daytona"
+	}
+	if r.Config == nil {
+		r.Config = json.RawMessage("{}")
+	}
+	if r.Bindings == nil {
+		r.Bindings = []Binding{}
+	}
+	return r
+}
+
 // Binding names a secret of the house that an environment injects.
 type Binding struct {
 	Name     string `json:"name"`

@@ -177,9 +177,6 @@ var (
 	secretName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,199}$`)
 )
 
-// defaultRuntime is the provider of an environment that names none.
-const defaultRuntime = "daytona"
-
 // apply puts what a body has into a recipe, and checks the whole.
 func (a *API) apply(body environmentBody, recipe *rows.Recipe) error {
 	if body.Name != nil {
@@ -198,12 +195,7 @@ func (a *API) apply(body environmentBody, recipe *rows.Recipe) error {
 			recipe.Bindings = append(recipe.Bindings, rows.Binding{Name: b.Name, Required: required})
 		}
 	}
-	if recipe.Runtime == "" {
-		recipe.Runtime = defaultRuntime
-	}
-	if recipe.Config == nil {
-		recipe.Config = json.RawMessage("{}")
-	}
+	*recipe = recipe.Settled()
 	badBinding := func(b rows.Binding) bool { return !secretName.MatchString(b.Name) }
 	switch {
 	case recipe.Name == "":

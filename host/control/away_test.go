@@ -52,11 +52,9 @@ func TestBounds(t *testing.T) {
 	c := connect(t, url)
 	tx := must(c.Begin(t.Context()))(t)
 	_ = must(tx.Exec(t.Context(), "select from threads where id = $1 for update", id))(t)
-	_, err := db.Host().Claim(t.Context(), id, "r1")
-	is(t, err, rows.ErrBusy)
+	is(t, claim(t.Context(), db, id, "r1", ""), rows.ErrBusy)
 	other, _ := open(t, control.Config{Statement: short / 2, Lock: time.Hour})
-	_, err = other.Host().Claim(t.Context(), id, "r1")
-	is(t, err, rows.ErrTimeout)
+	is(t, claim(t.Context(), other, id, "r1", ""), rows.ErrTimeout)
 	check(t, tx.Rollback(t.Context()))
 
 	held := make(chan struct{})
@@ -73,7 +71,7 @@ func TestBounds(t *testing.T) {
 		entered <- err
 	}()
 	check(t, <-entered)
-	_, err = db.Host().Houses(t.Context())
+	_, err := db.Host().Houses(t.Context())
 	is(t, err, rows.ErrTimeout)
 	close(held)
 	if err := <-entered; err == nil || !strings.Contains(err.Error(), "put secret TOKEN") {

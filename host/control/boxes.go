@@ -50,7 +50,7 @@ func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, 
 	err = raced(func() error {
 		return b.tx(ctx, "get the sandbox of thread "+o.Thread, func(tx pgx.Tx) error {
 			turn = rows.BoxTurn{}
-			box, err := lockBox(ctx, tx, o.Thread, "for update")
+			box, err := lockBox(ctx, tx, o.Thread)
 			if err != nil {
 				return err
 			}
@@ -129,7 +129,7 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 		}
 		return turn, err
 	}
-	made, threads, err := makeBox(ctx, tx, box, o, rows.MakeTimeout)
+	made, threads, err := makeBox(ctx, tx, box, o)
 	if err != nil {
 		return turn, err
 	}

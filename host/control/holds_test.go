@@ -31,6 +31,23 @@ func maker(thread, run string, n int) string {
 	return fmt.Sprintf("%s#%d", lease.OfRun(thread, run).Holder, n)
 }
 
+// resolve gets the box of a thread for no run, as the call readyBy.
+func resolve(ctx context.Context, db *control.DB, thread, environment string) (rows.BoxTurn, error) {
+	return boxes(db).Obtain(ctx, rows.BoxOrder{
+		Thread: thread, Environment: environment, Ephemeral: true, Hold: lease.Opening(thread), Maker: readyBy,
+	})
+}
+
+const readyBy = "test#1"
+
+// claim gives a thread to a run. An environment is needed where the thread has none.
+func claim(ctx context.Context, db *control.DB, thread, run, environment string) error {
+	o := order(thread, run)
+	o.Environment = environment
+	_, err := boxes(db).Obtain(ctx, o)
+	return err
+}
+
 // liveBox makes a thread, and a live box for a run of it.
 func liveBox(t testing.TB, db *control.DB, h house) (thread string, row rows.Box) {
 	t.Helper()

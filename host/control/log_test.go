@@ -72,7 +72,7 @@ func TestOtherLog(t *testing.T) {
 	l := w.lead(t)
 	w.is(t, "before", "running", rows.ThreadRunning, "")
 	l.Close()
-	box := must(db.Host().Resolve(t.Context(), "idle", control.Want{Environment: w.h.env}))(t).Sandbox.ID
+	box := must(resolve(t.Context(), db, "idle", w.h.env))(t).Row.ID
 	check(t, db.Bind(t.Context(), "own"))
 	empty := newLogged(t, db) // a log without entries
 	c := connect(t, url)
@@ -89,8 +89,7 @@ func TestOtherLog(t *testing.T) {
 			return l.Compare(ctx)
 		},
 		"claim": func(ctx context.Context, other *control.DB) error {
-			_, err := other.Host().Claim(ctx, "idle", "r2")
-			return err
+			return claim(ctx, other, "idle", "r2", "")
 		},
 		"stale claims": func(ctx context.Context, other *control.DB) error {
 			_, err := boxesOf(other).Stale(ctx)

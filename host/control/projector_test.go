@@ -203,7 +203,7 @@ func (w *logged) equals(t *testing.T, c *pgx.Conn, when, id, want string) {
 func TestProjectorKeepsClaims(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
 	w := newLogged(t, db)
-	ctx, host := t.Context(), db.Host()
+	ctx := t.Context()
 	w.row(t, "t")
 	w.add(t, "t", signal("r1", "running", "running"))
 	l := w.lead(t)
@@ -211,7 +211,7 @@ func TestProjectorKeepsClaims(t *testing.T) {
 	w.add(t, "t", signal("r1", "orphan.0", "failed"))
 	check(t, l.Sync(ctx))
 	w.is(t, "given up", "t", rows.ThreadFailed, "")
-	must(host.Claim(ctx, "t", "r2"))(t)
+	check(t, claim(ctx, db, "t", "r2", w.h.env))
 	for _, late := range []string{"end.0", "end.1"} {
 		w.add(t, "t", signal("r1", late, "completed"))
 		check(t, errors.Join(l.Sync(ctx), l.Compare(ctx)))
@@ -237,14 +237,14 @@ func TestProjectorKeepsClaims(t *testing.T) {
 	w.is(t, "the end of run 2", "t", rows.ThreadCompleted, "")
 
 	// A claimed run that the log knows, under a later one that nobody has claimed.
-	must(host.Claim(ctx, "t", "r3"))(t)
+	check(t, claim(ctx, db, "t", "r3", w.h.env))
 	w.add(t, "t", signal("r3", "running", "running"), signal("r3", "end.0", "completed"),
 		signal("r4", "running", "running"), signal("r4", "end.0", "cancelled"))
 	check(t, l.Sync(ctx))
 	w.is(t, "run 4", "t", rows.ThreadCancelled, "")
 
 	// A claim whose run never shows.
-	must(host.Claim(ctx, "t", "r5"))(t)
+	check(t, claim(ctx, db, "t", "r5", w.h.env))
 	seen, _, err := boxes(db).Running(ctx, "t")
 	check(t, errors.Join(err, boxes(db).Follow(ctx, "t", seen, rows.ThreadCancelled)))
 	w.is(t, "abandoned", "t", rows.ThreadCancelled, "")

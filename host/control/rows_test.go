@@ -50,7 +50,7 @@ func TestHouse(t *testing.T) {
 	_, err := db.As(uuid.NewString()).House(ctx, h.id)
 	is(t, err, rows.ErrAbsent)
 	th := must(member.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot}))(t)
-	box := must(member.Resolve(ctx, th.ID, control.Want{}))(t).Sandbox.ID
+	box := must(resolve(ctx, db, th.ID, ""))(t).Row.ID
 	check(t, owner.DeleteEnvironment(ctx, must(member.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "x"}))(t).ID))
 	is(t, owner.DeleteHouse(ctx, h.id), rows.ErrInUse)
 	check(t, condemn(ctx, boxes(db), box))
@@ -152,7 +152,7 @@ func TestArchive(t *testing.T) {
 	is(t, err, rows.ErrArchived)
 	_, err = host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot})
 	is(t, err, rows.ErrArchived)
-	_, err = host.Resolve(ctx, th.ID, control.Want{})
+	_, err = resolve(ctx, db, th.ID, "")
 	is(t, err, rows.ErrArchived)
 	is(t, host.SetDefaultEnvironment(ctx, h.id, h.env), rows.ErrArchived)
 }
@@ -316,7 +316,7 @@ func TestThreads(t *testing.T) {
 	}
 	_, err = s.ChangeThread(ctx, ids[0], rows.ThreadChange{Closed: &yes})
 	is(t, err, rows.ErrInvalid)
-	must(s.Claim(ctx, ids[0], "r1"))(t)
+	check(t, claim(ctx, db, ids[0], "r1", h.env))
 	is(t, s.DeleteThread(ctx, root.ID, nil), rows.ErrRunning)
 	check(t, boxes(db).Ended(ctx, ids[0], "r1", rows.ThreadCompleted))
 	check(t, s.DeleteThread(ctx, root.ID, nil))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,7 +33,7 @@ func raced(f func() error) error {
 
 // makeBox makes the row of a thread's sandbox, in place of a dead one or of none, and returns the threads that have it.
 func makeBox(
-	ctx context.Context, tx pgx.Tx, dead *rows.Box, o rows.BoxOrder, patience time.Duration,
+	ctx context.Context, tx pgx.Tx, dead *rows.Box, o rows.BoxOrder,
 ) (b rows.Box, threads []string, err error) {
 	e, err := recipe(ctx, tx, o.Thread, o.Environment, dead)
 	if err != nil {
@@ -43,7 +42,7 @@ func makeBox(
 	b, err = one[rows.Box](ctx, tx, "sandbox", `
 		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until)
 		values ($1, $2, $3, $4, now() + $5::interval) returning `+sandboxColumns,
-		e.House, e.ID, e.Runtime, o.Ephemeral, patience)
+		e.House, e.ID, e.Runtime, o.Ephemeral, rows.MakeTimeout)
 	switch {
 	case err != nil:
 	case dead == nil:
@@ -118,8 +117,8 @@ func (s Scope) Place(ctx context.Context, thread, wanted string) (p rows.Place, 
 	return p, err
 }
 
-// lockBox locks a thread's sandbox by a clause, and then the thread. It returns nil where the thread has none.
-func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*rows.Box, error) {
+// lockBox locks a thread's sandbox, and then the thread. It returns nil where the thread has none.
+func lockBox(ctx context.Context, tx pgx.Tx, thread string) (*rows.Box, error) {
 	ids, err := column[*string](ctx, tx, `select sandbox_id from threads where id = $1`, thread)
 	if err != nil {
 		return nil, err
@@ -129,7 +128,7 @@ func lockBox(ctx context.Context, tx pgx.Tx, thread, clause string) (*rows.Box, 
 	}
 	var b *rows.Box
 	if ids[0] != nil {
-		row, err := one[rows.Box](ctx, tx, "sandbox", boxByID+` `+clause, *ids[0])
+		row, err := one[rows.Box](ctx, tx, "sandbox", boxByID+` for update`, *ids[0])
 		if errors.Is(err, rows.ErrAbsent) {
 			return nil, errRaced // deleted since
 		} else if err != nil {

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/rows"
 )
 
@@ -24,11 +24,11 @@ func TestClaims(t *testing.T) {
 	db, _ := open(t, control.Config{Connections: 16})
 	ctx, h := t.Context(), newHouse(t, db)
 	id := driven(t, db, h)
-	must(db.Host().Resolve(ctx, id, control.Want{}))(t)
+	must(resolve(ctx, db, id, ""))(t)
 	var all sync.WaitGroup
 	errs := make([]error, 64)
 	for i := range errs {
-		all.Go(func() { _, errs[i] = db.As(h.member).Claim(ctx, id, fmt.Sprint("r", i)) })
+		all.Go(func() { errs[i] = claim(ctx, db, id, fmt.Sprint("r", i), "") })
 	}
 	all.Wait()
 	winner := -1
@@ -37,15 +37,16 @@ func TestClaims(t *testing.T) {
 			t.Errorf("runs %d and %d have the thread", winner, i)
 		} else if err == nil {
 			winner = i
-		} else {
-			is(t, err, rows.ErrRunning)
+		} else if !errors.As(err, new(*rows.ClaimedError)) {
+			t.Errorf("run %d: %v", i, err)
 		}
 	}
 	if winner < 0 {
 		t.Fatal("no run has the thread")
 	}
 	run := fmt.Sprint("r", winner)
-	got := must(db.Host().Claim(ctx, id, run))(t)
+	check(t, claim(ctx, db, id, run, ""))
+	got := must(db.Host().Thread(ctx, id))(t)
 	if got.ClaimedRun != run || got.Status != rows.ThreadRunning {
 		t.Errorf("got %+v", got)
 	}
@@ -56,7 +57,7 @@ func TestAdopt(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
 	id := driven(t, db, h)
-	must(host.Claim(ctx, id, "r1"))(t)
+	check(t, claim(ctx, db, id, "r1", ""))
 	for _, tt := range []struct{ run, verdict, want string }{
 		{"r0", rows.ThreadFailed, rows.ThreadRunning},
 		{"r1", rows.ThreadFailed, rows.ThreadFailed},
@@ -67,15 +68,14 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("%s %s: the thread is %s", tt.run, tt.verdict, got.Status)
 		}
 	}
-	got := must(host.Claim(ctx, id, "r2"))(t) // a thread that has ended runs again
+	check(t, claim(ctx, db, id, "r2", "")) // a thread that has ended runs again
+	got := must(host.Thread(ctx, id))(t)
 	if got.ClaimedRun != "r2" {
 		t.Errorf("got %+v", got)
 	}
 	chat := must(host.CreateThread(ctx, rows.NewThread{House: h.id}))(t)
-	_, err := host.Claim(ctx, chat.ID, "r1")
-	is(t, err, rows.ErrInvalid)
-	_, err = host.Claim(ctx, "none", "r1")
-	is(t, err, rows.ErrAbsent)
+	is(t, claim(ctx, db, chat.ID, "r1", ""), rows.ErrInvalid)
+	is(t, claim(ctx, db, "none", "r1", ""), rows.ErrAbsent)
 }
 
 // A thread's sandbox: made once by many callers, shared, live, dead, replaced for all of its threads at once.
@@ -83,23 +83,23 @@ func TestResolve(t *testing.T) {
 	db, _ := open(t, control.Config{Connections: 8})
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
 	first := driven(t, db, h)
-	resolve := func(threads ...string) (made control.Resolution, sandboxes []string) {
+	atOnce := func(threads ...string) (made rows.BoxTurn, sandboxes []string) {
 		t.Helper()
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		for _, id := range threads {
 			all.Go(func() {
-				r, err := db.As(h.member).Resolve(ctx, id, control.Want{Ephemeral: true})
+				turn, err := resolve(ctx, db, id, "")
 				if err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				sandboxes = append(sandboxes, r.Sandbox.ID)
-				if r.Made && made.Made {
+				sandboxes = append(sandboxes, turn.Row.ID)
+				if turn.Make && made.Make {
 					t.Error("two sandboxes are made")
-				} else if r.Made {
-					made = r
+				} else if turn.Make {
+					made = turn
 				}
 			})
 		}
@@ -107,30 +107,34 @@ func TestResolve(t *testing.T) {
 		slices.Sort(sandboxes)
 		return made, slices.Compact(sandboxes)
 	}
-	made, ids := resolve(slices.Repeat([]string{first}, 16)...)
-	if !made.Made || len(ids) != 1 || made.Sandbox.Status != rows.BoxPending || made.From != "" ||
-		!made.Sandbox.Ephemeral || made.Sandbox.Environment != h.env {
+	made, ids := atOnce(slices.Repeat([]string{first}, 16)...)
+	if !made.Make || len(ids) != 1 || made.Row.Status != rows.BoxPending || len(made.Notices) > 0 ||
+		!made.Row.Ephemeral || made.Row.Environment != h.env {
 		t.Fatalf("got %+v, %v", made, ids)
 	}
-	box := made.Sandbox.ID
-	check(t, errors.Join(host.Live(ctx, box, "machine-1"), host.Live(ctx, box, "machine-1")))
+	box, in := made.Row.ID, boxes(db)
+	check(t, errors.Join(in.Ready(ctx, box, readyBy, "machine-1"), in.Ready(ctx, box, readyBy, "machine-1")))
 	second := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Sandbox: box, Agent: h.bot}))(t).ID
-	must(host.Claim(ctx, first, "r1"))(t)
+	check(t, claim(ctx, db, first, "r1", ""))
 	for range 2 {
-		check(t, boxes(db).Gone(ctx, box))
+		check(t, in.Gone(ctx, box))
 	}
-	check(t, boxes(db).Ended(ctx, first, "r1", rows.ThreadFailed))
-	_, err := host.Claim(ctx, second, "r2")
-	is(t, err, rows.ErrDeadBox)
+	check(t, in.Ended(ctx, first, "r1", rows.ThreadFailed))
 
-	made, ids = resolve(append(slices.Repeat([]string{first}, 8), slices.Repeat([]string{second}, 8)...)...)
-	slices.Sort(made.Threads)
-	want := []string{first, second}
-	slices.Sort(want)
-	if !made.Made || len(ids) != 1 || made.From != box || !slices.Equal(made.Threads, want) || ids[0] == box {
-		t.Errorf("got %+v, %v", made, ids)
+	made, ids = atOnce(append(slices.Repeat([]string{first}, 8), slices.Repeat([]string{second}, 8)...)...)
+	if !made.Make || len(ids) != 1 || ids[0] == box {
+		t.Fatalf("got %+v, %v", made, ids)
 	}
-	must(host.Claim(ctx, second, "r2"))(t)
+	threads := []string{first, second}
+	slices.Sort(threads)
+	var want []rows.Notice
+	for _, id := range threads {
+		want = append(want, rows.Notice{Thread: id, Row: ids[0], From: box})
+	}
+	if !slices.Equal(made.Notices, want) {
+		t.Errorf("got %+v", made.Notices)
+	}
+	check(t, claim(ctx, db, second, "r2", ""))
 }
 
 // A sandbox that is pending for too long is dead, and its machine is to be deleted should it come; a thread without any
@@ -139,15 +143,15 @@ func TestExpire(t *testing.T) {
 	db, url := openAlone(t, control.Config{})
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
 	id := driven(t, db, h)
-	box := must(host.Resolve(ctx, id, control.Want{Patience: time.Minute}))(t).Sandbox.ID
+	box := must(resolve(ctx, db, id, ""))(t).Row.ID
 	check(t, boxes(db).Expire(ctx))
 	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].Status != rows.BoxPending {
 		t.Errorf("got %v", all)
 	}
 	_ = must(connect(t, url).Exec(ctx, `update sandboxes set pending_until = now() - interval '1 second'`))(t)
 	check(t, boxes(db).Expire(ctx))
-	is(t, host.Live(ctx, box, "late"), rows.ErrDeadBox)
-	is(t, host.Live(ctx, "none", "late"), rows.ErrAbsent)
+	is(t, boxes(db).Ready(ctx, box, readyBy, "late"), lease.ErrReleased)
+	is(t, boxes(db).Ready(ctx, "none", readyBy, "late"), lease.ErrReleased)
 	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 || all[0].ID != box ||
 		all[0].Status != rows.BoxDead || all[0].DestroyedAt != nil {
 		t.Errorf("got %v", all)
@@ -156,21 +160,21 @@ func TestExpire(t *testing.T) {
 	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 0 {
 		t.Errorf("got %v", all)
 	}
-	if r := must(host.Resolve(ctx, id, control.Want{}))(t); r.From != box {
-		t.Errorf("got %+v", r)
+	if turn := must(resolve(ctx, db, id, ""))(t); len(turn.Notices) != 1 || turn.Notices[0].From != box {
+		t.Errorf("got %+v", turn)
 	}
-	if all := must(host.Sandboxes(ctx, h.id))(t); len(all) != 1 {
+	if all := must(boxes(db).Boxes(ctx, nil))(t); len(all) != 1 {
 		t.Errorf("got %v", all)
 	}
 	bare := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot}))(t).ID
-	_, err := host.Resolve(ctx, bare, control.Want{})
+	_, err := resolve(ctx, db, bare, "")
 	is(t, err, rows.ErrNoRecipe)
 	check(t, host.SetDefaultEnvironment(ctx, h.id, h.env))
-	must(host.Resolve(ctx, bare, control.Want{}))(t)
+	must(resolve(ctx, db, bare, ""))(t)
 }
 
 // The environment of a thread's next box is the one that is wanted, else the dead box's, the thread's, its house's; a
-// box that is not dead has its own. Place and Resolve agree.
+// box that is not dead has its own. Place and Obtain agree.
 func TestPlace(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})
 	ctx, h, host := t.Context(), newHouse(t, db), db.Host()
@@ -184,7 +188,7 @@ func TestPlace(t *testing.T) {
 	}
 	in := func(environment string, gone bool) string {
 		id := thread(h.env)
-		box := must(host.Resolve(ctx, id, control.Want{Environment: environment}))(t).Sandbox.ID
+		box := must(resolve(ctx, db, id, environment))(t).Row.ID
 		if gone {
 			check(t, boxes(db).Gone(ctx, box))
 		}
@@ -211,9 +215,9 @@ func TestPlace(t *testing.T) {
 		if p.Environment.ID != tt.want || p.Provider != e.Runtime || p.Live != tt.live {
 			t.Errorf("%s: got %+v", tt.name, p)
 		}
-		r := must(host.Resolve(ctx, tt.thread, control.Want{Environment: tt.wanted}))(t)
-		if r.Sandbox.Environment != tt.want || r.Made == tt.live {
-			t.Errorf("%s: Resolve takes %+v", tt.name, r)
+		turn := must(resolve(ctx, db, tt.thread, tt.wanted))(t)
+		if turn.Row.Environment != tt.want || turn.Make == tt.live {
+			t.Errorf("%s: Obtain takes %+v", tt.name, turn)
 		}
 	}
 	_, err := host.Place(ctx, "none", "")

@@ -122,7 +122,7 @@ func settled(t testing.TB, db *control.DB) house {
 	seal := func(string) (control.Sealed, error) { return control.Sealed{KeyID: "k", Ciphertext: []byte("c")}, nil }
 	must(host.PutSecret(ctx, h.id, "TOKEN", seal))(t)
 	th := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
-	box := must(host.Resolve(ctx, th.ID, control.Want{}))(t).Sandbox.ID
+	box := must(resolve(ctx, db, th.ID, ""))(t).Row.ID
 	check(t, boxes(db).Lease(box).Hold(ctx, lease.OfRun(th.ID, "r")))
 	return h
 }

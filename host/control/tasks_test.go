@@ -74,11 +74,11 @@ func TestDelegateErrors(t *testing.T) {
 	archived := must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "old"}))(t).ID
 	check(t, host.ArchiveEnvironment(ctx, archived))
 	bare := must(host.CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID
-	dead := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{}))(t).Sandbox.ID
+	dead := must(resolve(ctx, db, delegation(t, db, h).Parent, ""))(t).Row.ID
 	check(t, boxes(db).Gone(ctx, dead))
-	elsewhere := must(host.Resolve(ctx, delegation(t, db, other).Parent, control.Want{}))(t).Sandbox.ID
+	elsewhere := must(resolve(ctx, db, delegation(t, db, other).Parent, ""))(t).Row.ID
 	local := must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "local", Runtime: "local"}))(t).ID
-	localBox := must(host.Resolve(ctx, delegation(t, db, h).Parent, control.Want{Environment: local}))(t).Sandbox.ID
+	localBox := must(resolve(ctx, db, delegation(t, db, h).Parent, local))(t).Row.ID
 	for _, tt := range []struct {
 		name   string
 		change func(*rows.Task)
@@ -139,7 +139,7 @@ func TestDelegatePlace(t *testing.T) {
 	check(t, host.SetDefaultEnvironment(ctx, h.id, fallback))
 	d := delegation(t, db, h)
 	bare := must(host.CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID
-	box := must(host.Resolve(ctx, d.Parent, control.Want{Environment: called}))(t).Sandbox.ID
+	box := must(resolve(ctx, db, d.Parent, called))(t).Row.ID
 	for name, tt := range map[string]struct {
 		change    func(*rows.Task)
 		env, uses string

@@ -24,7 +24,7 @@ func TestDeleteAgainstClaim(t *testing.T) {
 		below := must(s.CreateThread(ctx, rows.NewThread{House: h.id, Agent: h.bot, Parent: top}))(t).ID
 		var logs []string
 		var child rows.Thread
-		var del, claim, create error
+		var del, claimed, create error
 		var g sync.WaitGroup
 		g.Go(func() {
 			del = s.DeleteThread(ctx, top, func(_ context.Context, ids []string) error {
@@ -32,12 +32,12 @@ func TestDeleteAgainstClaim(t *testing.T) {
 				return nil
 			})
 		})
-		g.Go(func() { _, claim = db.Host().Claim(ctx, below, fmt.Sprint("r", n)) })
+		g.Go(func() { claimed = claim(ctx, db, below, fmt.Sprint("r", n), h.env) })
 		g.Go(func() { child, create = s.CreateThread(ctx, rows.NewThread{House: h.id, Parent: top}) })
 		g.Wait()
 		if del == nil {
 			deleted++
-			is(t, claim, rows.ErrAbsent)
+			is(t, claimed, rows.ErrAbsent)
 			want := []string{top, below}
 			if create == nil {
 				want = append(want, child.ID)
@@ -51,8 +51,8 @@ func TestDeleteAgainstClaim(t *testing.T) {
 			continue
 		}
 		is(t, del, rows.ErrRunning)
-		if claim != nil || logs != nil {
-			t.Errorf("refused, but the claim has %v, and logs of %v are deleted", claim, logs)
+		if claimed != nil || logs != nil {
+			t.Errorf("refused, but the claim has %v, and logs of %v are deleted", claimed, logs)
 		}
 	}
 	t.Logf("%d of 60 were deleted first", deleted)

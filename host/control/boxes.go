@@ -70,11 +70,6 @@ func (b Boxes) Obtain(ctx context.Context, o rows.BoxOrder) (turn rows.BoxTurn, 
 			if err != nil {
 				return err
 			}
-			if o.Claim {
-				if err := claim(ctx, tx, o); err != nil {
-					return err
-				}
-			}
 			return putHold(ctx, tx, turn.Row.House, turn.Row.ID, o.Hold)
 		})
 	})
@@ -100,10 +95,21 @@ func free(ctx context.Context, tx pgx.Tx, o rows.BoxOrder) error {
 	return nil
 }
 
-// claim gives a thread to the run of an order.
-func claim(ctx context.Context, tx pgx.Tx, o rows.BoxOrder) error {
-	return exec(ctx, tx, "thread", `update threads set status = 'running', claimed_run = $2, claimed_at = now()
-		where id = $1`, o.Thread, o.Hold.RunID)
+// point gives the thread of an order, and all threads of a dead sandbox, another one, and with o.Claim the thread to the
+// order's run. It returns the threads. It is one statement: a second change of a row locks the row of its parent, for
+// which a deletion of both may have to wait.
+func point(ctx context.Context, tx pgx.Tx, o rows.BoxOrder, box string, dead *rows.Box) ([]string, error) {
+	var was *string
+	if dead != nil {
+		was = &dead.ID
+	}
+	return column[string](ctx, tx, `
+		with given as (select case when $4::boolean then $1 end as thread)
+		update threads set sandbox_id = $2,
+			status = case when id = thread then 'running' else status end,
+			claimed_run = case when id = thread then $5 else claimed_run end,
+			claimed_at = case when id = thread then now() else claimed_at end
+		from given where id = $1 or sandbox_id = $3 returning id`, o.Thread, box, was, o.Claim, o.Hold.RunID)
 }
 
 // expire declares a sandbox dead that is pending for too long.
@@ -127,14 +133,16 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 		if turn.Taken = turn.Make; turn.Taken {
 			turn.Row.Ref = "" // an earlier call's machine
 		}
+		if err == nil && o.Claim {
+			_, err = point(ctx, tx, o, box.ID, nil)
+		}
 		return turn, err
 	}
-	made, threads, err := makeBox(ctx, tx, box, o)
-	if err != nil {
+	turn.Make = true
+	if turn.Row, err = makeBox(ctx, tx, box, o); err != nil {
 		return turn, err
 	}
-	turn.Row, turn.Make = made, true
-	err = exec(ctx, tx, "sandbox", `update sandboxes set maker = $2 where id = $1`, made.ID, o.Maker)
+	threads, err := point(ctx, tx, o, turn.Row.ID, box)
 	if err == nil && box != nil {
 		// A thread without the signal of the dead box keeps its notice's older origin, so it gets one signal, not two.
 		_, err = tx.Exec(ctx, `with late as (
@@ -143,7 +151,7 @@ func obtain(ctx context.Context, tx pgx.Tx, box *rows.Box, o rows.BoxOrder) (tur
 			insert into sandbox_notices (house_id, sandbox_id, thread_id, from_id)
 			select t.house_id, $2, t.id, coalesce(late.from_id, $3)
 			from threads t left join late on late.thread_id = t.id where t.id = any ($1)`,
-			threads, made.ID, box.ID)
+			threads, turn.Row.ID, box.ID)
 	}
 	return turn, err
 }

@@ -130,7 +130,7 @@ type Scope struct {
 	role  string                                 // the statements that take an agent's rights; "" for the host's
 	fault error                                  // of each call; nil for none
 
-	noLocal bool // of tasks: see Away
+	noLocal bool // its tasks get no box on the host's own machine: see Store.NoLocal
 }
 
 // As returns the scope of an agent. Row level security holds it. An id that is no UUID is ErrInvalid in each call.

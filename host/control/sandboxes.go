@@ -31,28 +31,16 @@ func raced(f func() error) error {
 	return fmt.Errorf("%w: the thread's sandbox changes all the time", rows.ErrBusy)
 }
 
-// makeBox makes the row of a thread's sandbox, in place of a dead one or of none, and returns the threads that have it.
-func makeBox(
-	ctx context.Context, tx pgx.Tx, dead *rows.Box, o rows.BoxOrder,
-) (b rows.Box, threads []string, err error) {
+// makeBox makes the row of a thread's sandbox, in place of a dead one or of none.
+func makeBox(ctx context.Context, tx pgx.Tx, dead *rows.Box, o rows.BoxOrder) (b rows.Box, err error) {
 	e, err := recipe(ctx, tx, o.Thread, o.Environment, dead)
 	if err != nil {
-		return b, nil, err
+		return b, err
 	}
-	b, err = one[rows.Box](ctx, tx, "sandbox", `
-		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until)
-		values ($1, $2, $3, $4, now() + $5::interval) returning `+sandboxColumns,
-		e.House, e.ID, e.Runtime, o.Ephemeral, rows.MakeTimeout)
-	switch {
-	case err != nil:
-	case dead == nil:
-		threads = []string{o.Thread}
-		err = exec(ctx, tx, "thread", `update threads set sandbox_id = $2 where id = $1`, o.Thread, b.ID)
-	default:
-		threads, err = column[string](ctx, tx,
-			`update threads set sandbox_id = $2 where sandbox_id = $1 returning id`, dead.ID, b.ID)
-	}
-	return b, threads, err
+	return one[rows.Box](ctx, tx, "sandbox", `
+		insert into sandboxes (house_id, environment_id, provider, ephemeral, pending_until, maker)
+		values ($1, $2, $3, $4, now() + $5::interval, $6) returning `+sandboxColumns,
+		e.House, e.ID, e.Runtime, o.Ephemeral, rows.MakeTimeout, o.Maker)
 }
 
 // chosen returns the id of the environment of a thread's next sandbox: the wanted one, the dead sandbox's, the

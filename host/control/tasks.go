@@ -29,12 +29,6 @@ const (
 		coalesce(t.task->'asked'->>'sandbox', '') as sandbox`
 )
 
-// Away returns the scope whose tasks get no box on the host's own machine: Delegate returns rows.ErrLocal for those.
-func (s Scope) Away() Scope {
-	s.noLocal = true
-	return s
-}
-
 // Delegate makes the row of a task's thread, idle, for a provisioner to launch. With the id of a thread it may be
 // repeated: the same task is returned again, without fresh, also where it could not be made any more; another one is
 // rows.ErrTaken. Only the host's scope can make a trusted one. It returns rows.ErrNoBot, ErrNoSandbox, ErrNoRecipe,

@@ -108,8 +108,8 @@ func (l *look) judged() []string {
 
 // keep posts once, on the thread that needs it, that a box is kept after its run.
 func (l *look) keep(ctx context.Context, v *Verdict) error {
-	for i, n := range l.facts.Needs {
-		run := l.runs[i]
+	for _, n := range l.facts.Needs {
+		run := n.run
 		if n.Thread != v.Thread || n.Run != v.Run || run.ID == "" || run.Kept != nil {
 			continue
 		}

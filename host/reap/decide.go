@@ -115,6 +115,9 @@ type Need struct {
 	Runner      Life          // Dead where the runner itself has posted the end
 	Wanted      string        // pending work that the launch asked for; "" for none
 	Unsaved     string        // work that exists in the box only, or why that is unknown; "" for none
+
+	run thread.Run // the newest one
+	ask bool       // the provider has to be asked for its runner, which may be alive
 }
 
 // Decision is an action on a box. Where several threads need different ones, the smallest counts.

@@ -9,7 +9,6 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
 
@@ -21,10 +20,6 @@ type look struct {
 	lease lease.State
 	by    rows.Hold // the caller's own, which stands against nothing
 	facts Facts
-
-	// Of each of facts.Needs: its run, and whether the provider has to be asked for the run's runner.
-	runs []thread.Run
-	asks []bool
 }
 
 // Look gathers the facts about a box, and changes nothing. For Sweep and Replace it asks only what the decision depends

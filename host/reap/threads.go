@@ -52,8 +52,8 @@ func (l *look) threads(ctx context.Context) error {
 		for _, n := range l.facts.Needs { // a run may have gone on in it
 			ended = latest(ended, n.Ended)
 		}
-		l.facts.Ephemeral, l.facts.Needs, l.runs, l.asks = true, nil, nil, nil
-		l.need(Need{Ended: ended}, l.lease.Now, thread.Run{}, true)
+		l.facts.Ephemeral, l.facts.Needs = true, nil
+		l.need(Need{Ended: ended, ask: true}, l.lease.Now)
 	case ofCommands(l.box):
 		for _, n := range l.facts.Needs {
 			last = latest(last, n.Ended)
@@ -62,14 +62,14 @@ func (l *look) threads(ctx context.Context) error {
 			l.facts.Needs[i].Ended, l.facts.Needs[i].Since = last, l.lease.Now.Sub(last)
 		}
 		if more := l.moreCommands(); more != "" || l.facts.Needs == nil {
-			l.need(Need{Ended: last, Wanted: more}, l.lease.Now, thread.Run{}, false)
+			l.need(Need{Ended: last, Wanted: more}, l.lease.Now)
 		}
 	case len(l.facts.Needs) > 0:
 	case l.facts.For == Sweep:
 		// A launch posts its run before it makes the box, so the thread was deleted, or no run ever used the box.
-		l.need(Need{Ended: l.box.Created, Wanted: "its thread has no run of it"}, l.lease.Now, thread.Run{}, false)
+		l.need(Need{Ended: l.box.Created, Wanted: "its thread has no run of it"}, l.lease.Now)
 	default:
-		l.need(Need{Ended: l.box.Created}, l.lease.Now, thread.Run{}, false)
+		l.need(Need{Ended: l.box.Created}, l.lease.Now)
 	}
 	return nil
 }
@@ -174,13 +174,14 @@ func (l *look) thread(id string, t Thread) {
 		return
 	}
 	keep := l.named(last) && !last.Ephemeral && !ofCommands(l.box)
-	l.need(Need{Thread: id, Run: last.ID, Ended: last.Ended, Keep: keep}, t.Now, last, last.Provisional)
+	n := Need{Thread: id, Run: last.ID, Ended: last.Ended, Keep: keep, run: last, ask: last.Provisional}
+	l.need(n, t.Now)
 }
 
-// need adds what a thread needs of the box. ask is set if its run's runner may be alive.
-func (l *look) need(n Need, now time.Time, run thread.Run, ask bool) {
+// need adds what a thread needs of the box.
+func (l *look) need(n Need, now time.Time) {
 	n.Since, n.Runner = now.Sub(n.Ended), Dead // until the provider is asked
-	l.facts.Needs, l.runs, l.asks = append(l.facts.Needs, n), append(l.runs, run), append(l.asks, ask)
+	l.facts.Needs = append(l.facts.Needs, n)
 }
 
 // named reports whether a run names the box as its own, and made whether the box was made for the run.

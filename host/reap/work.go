@@ -47,10 +47,10 @@ func unsavedTrees(b sandbox.Box, run thread.Run) (rest sandbox.Box, any bool) {
 func (l *look) runners(ctx context.Context) error {
 	for i := range l.facts.Needs {
 		n := &l.facts.Needs[i]
-		if !l.asks[i] || l.facts.Answer == Faulty {
+		if !n.ask || l.facts.Answer == Faulty {
 			continue
 		}
-		p := RunnerOf(l.runs[i])
+		p := RunnerOf(n.run)
 		if l.condemned() {
 			p = sandbox.Process{} // any
 		}
@@ -65,22 +65,22 @@ func (l *look) runners(ctx context.Context) error {
 // works looks for work that would be lost.
 func (l *look) works(ctx context.Context) error {
 	for i := range l.facts.Needs {
-		n, run := &l.facts.Needs[i], l.runs[i]
+		n := &l.facts.Needs[i]
 		if l.facts.For == Sweep && n.Since >= l.facts.ReapAfter {
 			continue
 		}
 		switch {
-		case WantsPush(run):
+		case WantsPush(n.run):
 			n.Wanted = "its work is not pushed"
-		case WantsSync(run):
+		case WantsSync(n.run):
 			n.Wanted = "its folder is not copied back"
 		}
-		rest, any := unsavedTrees(l.box.Box, run)
+		rest, any := unsavedTrees(l.box.Box, n.run)
 		if !any || n.Wanted != "" && l.facts.For == Sweep {
 			continue
 		}
 		var err error
-		if n.Unsaved, err = l.unsaved(ctx, rest, run); err != nil {
+		if n.Unsaved, err = l.unsaved(ctx, rest, n.run); err != nil {
 			return fmt.Errorf("look into the sandbox %s: %w", l.box.Ref, err)
 		}
 	}

@@ -16,13 +16,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/hashicorp/vault/api"
 )
 
-// scheme begins the name of a key in Vault, as Tink has it.
-const scheme = "hcvault://"
+// keyName is the form of a key's name in Vault, as Tink has it.
+var keyName = regexp.MustCompile(`^hcvault://([^?#%]+)/keys/([^/?#%]+)$`)
 
 // ErrName is the error of a name that is no key's.
 var ErrName = errors.New("want hcvault://MOUNT/keys/NAME, as hcvault://transit/keys/arbe")
@@ -36,9 +37,8 @@ type Key struct {
 
 // Open returns the key of a name, hcvault://MOUNT/keys/NAME. It does not ask the service.
 func Open(name string) (*Key, error) {
-	path, is := strings.CutPrefix(name, scheme)
-	mount, key, found := cutLast(path, "/keys/")
-	if !is || !found || mount == "" || key == "" || strings.ContainsAny(path, "?#%") || strings.Contains(key, "/") {
+	path := keyName.FindStringSubmatch(name)
+	if path == nil {
 		return nil, fmt.Errorf("key %q: %w", name, ErrName)
 	}
 	config := api.DefaultConfig()
@@ -50,7 +50,7 @@ func Open(name string) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key %s: %w", name, err)
 	}
-	k := &Key{client, mount, key}
+	k := &Key{client, path[1], path[2]}
 	switch u, err := url.Parse(client.Address()); {
 	case err != nil || u.Host == "":
 		return nil, errors.New("VAULT_ADDR: want a URL")
@@ -60,14 +60,6 @@ func Open(name string) (*Key, error) {
 		return nil, fmt.Errorf("%v: no token: set VAULT_TOKEN", k)
 	}
 	return k, nil
-}
-
-// cutLast cuts s around the last sep.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // local reports whether a host is this machine.
@@ -82,7 +74,7 @@ func (k *Key) String() string {
 	if u, err := url.Parse(k.client.Address()); err == nil {
 		at = u.Redacted()
 	}
-	return fmt.Sprintf("key %s%s/keys/%s of %s", scheme, k.mount, k.name, at)
+	return fmt.Sprintf("key hcvault://%s/keys/%s of %s", k.mount, k.name, at)
 }
 
 // EncryptWithContext encrypts plaintext. It opens with the same associated data only.

@@ -3,8 +3,8 @@
 // A Sealer has a keyset of Tink (AEAD, AES-256-GCM). A sealed value is bound to its Place: the house, the id and the
 // name of its secret. It opens at that place only, so a row that is copied to another house, id or name is of no use.
 // The primary key seals, and every key of the keyset opens. A keyset is rotated while it is in use: Rotate adds a new
-// primary, each process reads the file again when it meets a value of a key that it does not have, and IsOld reports
-// the values that are left for Reseal.
+// primary, each process reads the file again when it meets a value of a key that it does not have, and a value whose
+// key (KeyOf) is not the Primary is left for Reseal.
 //
 // No error and no log of this package has a value or a key. Errors name the place.
 package seal
@@ -251,12 +251,6 @@ func KeyOf(sealed []byte) string {
 }
 
 func keyName(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
-
-// IsOld reports whether a value was sealed with another key than the primary, so that Reseal has work to do.
-func (s *Sealer) IsOld(sealed []byte) bool {
-	id, ok := keyOf(sealed)
-	return ok && id != s.ring.Load().primary
-}
 
 // Reseal opens a value and seals it for the same place with the primary key. Its errors are those of Open.
 func (s *Sealer) Reseal(ctx context.Context, at Place, sealed []byte) ([]byte, error) {

@@ -95,9 +95,9 @@ func free(ctx context.Context, tx pgx.Tx, o rows.BoxOrder) error {
 	return nil
 }
 
-// point gives the thread of an order, and all threads of a dead sandbox, another one, and with o.Claim the thread to the
-// order's run. It returns the threads. It is one statement: a second change of a row locks the row of its parent, for
-// which a deletion of both may have to wait.
+// point gives a sandbox to the thread of an order, and to all threads of a dead one, and returns these threads. With
+// o.Claim it gives the thread to the order's run. It is one statement: a second change of a row locks its parent's row,
+// which deadlocks with a deletion of both.
 func point(ctx context.Context, tx pgx.Tx, o rows.BoxOrder, box string, dead *rows.Box) ([]string, error) {
 	var was *string
 	if dead != nil {

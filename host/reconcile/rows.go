@@ -50,7 +50,7 @@ type boxRows interface {
 	marks
 }
 
-// marks are what hosts have left on rows for a pass.
+// marks are rows that hosts have marked for a pass.
 type marks interface {
 	// Notices returns threads that may not have the signal of their new box.
 	Notices(ctx context.Context) ([]rows.Notice, error)

@@ -104,13 +104,15 @@ func parseChat(body []byte, author string) (chat memberChat, err error) {
 		return chat, request.Refuse(http.StatusBadRequest, "json", `want {"payload":{"type":"chat","text":"…"}}: %v`, err)
 	}
 	if e.AuthorID != nil && *e.AuthorID != author {
-		return chat, request.Refuse(http.StatusForbidden, "wrong_author", "a member posts as itself: leave authorId out")
+		return chat, request.Refuse(http.StatusForbidden, "wrong_author",
+			"a member posts as itself: leave authorId out")
 	}
 	var kind struct {
 		Type string `json:"type"`
 	}
 	if json.Unmarshal(e.Payload, &kind) == nil && kind.Type != "" && kind.Type != thread.TypeChat {
-		return chat, request.Refuse(http.StatusForbidden, "chats_only", "a member posts chats only, no %.40q", kind.Type)
+		return chat, request.Refuse(http.StatusForbidden, "chats_only",
+			"a member posts chats only, no %.40q", kind.Type)
 	}
 	err = request.DecodeStrictly(e.Payload, &chat)
 	switch {

@@ -137,7 +137,6 @@ var complexFunctions = map[string]reason{
 	"host/reconcile.sweepRow":                {16, steps},
 	"host/sandbox.alive":                     {19, format},
 	"host/server.routeOf":                    {26, table},
-	"host/server/houses.apply":               {16, table},
 	"host/server/request.ProblemOf":          {38, table},
 	"host/server/streams.create":             {18, steps},
 	"host/server/streams.events":             {21, steps},

@@ -10,13 +10,17 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"iter"
 	"os"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -252,4 +256,31 @@ func (i *importing) post(ctx context.Context) error {
 	i.fresh += len(i.batch) - ack.Duplicates
 	i.batch, i.lines, i.size = i.batch[:0], i.lines[:0], 0
 	return nil
+}
+
+// writeSession writes the session of a thread's last run as a file of a harness, for the page's Config.
+func writeSession(w io.Writer, harness string, entries iter.Seq2[thread.Entry, error]) (err error) {
+	d, ok := session.Harnesses().Named(harness)
+	if !ok {
+		return page.ErrNoSession
+	}
+	id, err := uuid.NewV7() // of a session that has none yet
+	if err != nil {
+		return err
+	}
+	r := &hydrate.Rebuilder{Dialect: d, TempDir: os.TempDir(), DefaultCwd: "/", Amend: true}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if err := r.Add(hydrate.Parse(e, d)); err != nil {
+			return err
+		}
+	}
+	_, err = r.Copy(w, id.String(), time.Now())
+	if errors.Is(err, hydrate.ErrNoSession) {
+		return page.ErrNoSession
+	}
+	return err
 }

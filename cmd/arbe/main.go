@@ -23,14 +23,6 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Exit statuses beside 0, 1 and cmdline.StatusUsage.
-const (
-	exitNoThread = cmdline.StatusNoInput // there is no such thread, or no such row
-	exitNoReach  = 69                    // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
-	exitDisk     = 74                    // the server's log has failed, mostly because of its disk (EX_IOERR)
-	exitConfig   = 78                    // the environment is wrong or incomplete (EX_CONFIG)
-)
-
 // version is set by the linker.
 var version = "dev"
 

@@ -3,12 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -147,55 +144,4 @@ func (p placed) CopyIn(ctx context.Context, box sandbox.Sandbox, _ bool) error {
 		return err
 	}
 	return p.folders.note(box.Ref(), p.copied, m)
-}
-
-// unsavedAnywhere is unsaved for each repository and folder of a box. One in which nobody ever worked may lack them.
-func unsavedAnywhere(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error) {
-	worked, err := launch.Worked(ctx, box)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "what is in it is not known: its working directory is gone", nil
-	case err != nil || !worked:
-		return "", err
-	}
-	var found []string
-	for label, tree := range map[string]string{
-		sandbox.LabelRepositories: sandbox.TreeRepository, sandbox.LabelFolders: sandbox.TreeFolder,
-	} {
-		if b.Labels[label] == "" {
-			continue
-		}
-		for _, path := range strings.Split(b.Labels[label], ",") {
-			at, err := placeIn(box, path)
-			if err != nil {
-				return "", err
-			}
-			what, err := unsaved(ctx, at, sandbox.Box{Labels: map[string]string{sandbox.LabelTree: tree}})
-			if err != nil {
-				return "", fmt.Errorf("%s: %w", path, err)
-			}
-			if what != "" {
-				found = append(found, path+": "+what)
-			}
-		}
-	}
-	if b.Labels[sandbox.LabelRepositories] == "" && b.Labels[sandbox.LabelFolders] == "" {
-		return unsaved(ctx, box, b)
-	}
-	slices.Sort(found)
-	return strings.Join(found, "; "), nil
-}
-
-// placeIn returns a box with the working directory path below its workspace; "" for its own.
-func placeIn(box sandbox.Sandbox, path string) (sandbox.Sandbox, error) {
-	if path == "" {
-		return box, nil
-	}
-	p, is := box.(interface {
-		At(path string) (sandbox.Sandbox, error)
-	})
-	if !is {
-		return nil, errors.New("the box has no workspace")
-	}
-	return p.At(path)
 }

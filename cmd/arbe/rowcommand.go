@@ -166,3 +166,31 @@ func printGrid[T any](w io.Writer, asJSON bool, g listing.Grid, all []T, fields 
 	}
 	return g.Write(w, newTable(w))
 }
+
+// environmentFor returns the id of the environment that a person means for a command on a thread; "" for a thread
+// without a row, and where none is meant.
+func (h host) environmentFor(ctx context.Context, id, typed string) (string, error) {
+	if h.database == nil || typed == "" {
+		return "", nil
+	}
+	db, err := h.database(ctx)
+	if err != nil {
+		return "", err
+	}
+	e, err := environmentOf(ctx, db.Host(), id, typed)
+	if err != nil {
+		err = fmt.Errorf("the rows of thread %s: %w", id, err)
+	}
+	return e, err
+}
+
+// environmentOf returns the id of the environment that a person means, of the house of a thread; "" for a thread
+// without a row.
+func environmentOf(ctx context.Context, s control.Scope, id, typed string) (string, error) {
+	t, err := s.Thread(ctx, id)
+	if err != nil {
+		return "", rows.Present(err)
+	}
+	e, err := findEnvironment(ctx, s, t.House, typed)
+	return e.ID, err
+}

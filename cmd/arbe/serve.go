@@ -19,13 +19,11 @@ import (
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -266,27 +264,6 @@ func (b besides) run(ctx context.Context) error {
 		together.Go(func() error { return f(ctx) })
 	}
 	return together.Wait()
-}
-
-// serveExit gives a server's error its exit status.
-func serveExit(err error) error {
-	for _, config := range []error{
-		daemon.ErrNoSecret, daemon.ErrInsecure, token.ErrShortSecret,
-		httpd.ErrDebugAddress,
-	} {
-		if errors.Is(err, config) {
-			return &cmdline.Exit{Status: exitConfig, Cause: err}
-		}
-	}
-	var unsafe *daemon.UnsafeError
-	switch {
-	case errors.As(err, &unsafe):
-		return &cmdline.Exit{Status: exitConfig, Cause: err}
-	case errors.Is(err, engine.ErrFailed):
-		err = fmt.Errorf("%w; acknowledged entries are safe: repair the disk, then start the server again", err)
-		return &cmdline.Exit{Status: exitDisk, Cause: err}
-	}
-	return err
 }
 
 // notAddress reports whether a flag has no host and port.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,15 +38,15 @@ func tokensFor(d daemon.Data, url, subject, scope string) (func() (string, error
 	}
 	first, err := given()
 	if err != nil {
-		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s: %w", name, err)}
+		return nil, cmdline.Fail(exitConfig, "%s: %w", name, err)
 	}
 	var key []byte
 	if err = errElsewhere; os.Getenv("DURABLE_STREAMS_SECRET") != "" || onThisMachine(url) {
 		key, err = secret(d)
 	}
 	if unfit := unfitFor(first, subject, time.Now()); unfit != "" && err != nil {
-		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s %s, and no other can be signed: "+
-			"set it to a token of arbe token mint, or unset it and set DURABLE_STREAMS_SECRET", name, unfit)}
+		return nil, cmdline.Fail(exitConfig, "%s %s, and no other can be signed: "+
+			"set it to a token of arbe token mint, or unset it and set DURABLE_STREAMS_SECRET", name, unfit)
 	}
 	return func() (string, error) {
 		token, fail := given()
@@ -108,19 +109,22 @@ func subjectName(subject string) string {
 // askIdle is the time without a byte after which a request fails.
 const askIdle = 2 * time.Minute
 
-// ask sends a request outside of the thread API to the server at url and returns the answer's body, which the caller
-// closes. An answer without success is a *client.StatusError.
-func ask(ctx context.Context, method, url, path, token string) (io.ReadCloser, error) {
+// ask sends a request outside of the thread API to the server at url, with the body sent, JSON, unless that is nil. It
+// returns the answer's body, which the caller closes. An answer without success is a *client.StatusError.
+func ask(ctx context.Context, method, url, path, token string, sent []byte) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("no data for %v", askIdle)) })
 	body := &answerBody{idle: idle, ctx: ctx, end: func() { idle.Stop(); cancel(nil) }}
 	at := strings.TrimSuffix(thread.BaseURL(url), "/api/stream") + path
-	req, err := http.NewRequestWithContext(ctx, method, at, nil)
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(sent))
 	if err != nil {
 		body.end()
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
+	if sent != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	// A redirect is not followed: net/http would make a GET of a DELETE, and its 200 a success.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := (&http.Client{CheckRedirect: stay}).Do(req)

@@ -152,14 +152,7 @@ func (p *program) after(ctx context.Context, h host, done launch.Launched) error
 	fmt.Fprintf(p.stderr, "· %s: %s\n", paths(copies), synced(*r))
 	report(p.stderr, *r)
 	if r.Error != "" {
-		return &cmdline.Exit{
-			Status: 1,
-			Cause: fmt.Errorf(
-				"copy the folder back: %s; try again with arbe sandbox pull %s",
-				r.Error,
-				done.Sandbox,
-			),
-		}
+		return cmdline.Fail(1, "copy the folder back: %s; try again with arbe sandbox pull %s", r.Error, done.Sandbox)
 	}
 	return nil
 }
@@ -190,14 +183,8 @@ type pushResult struct {
 
 // left is the error with which the program stops watching a run that continues.
 func (p *program) left(done launch.Launched) error {
-	return &cmdline.Exit{
-		Status: 1,
-		Cause: fmt.Errorf(
-			"the run continues: arbe thread tail %s shows it, arbe cancel %s ends it",
-			done.Thread,
-			done.Thread,
-		),
-	}
+	return cmdline.Fail(1, "the run continues: arbe thread tail %s shows it, arbe cancel %s ends it", done.Thread,
+		done.Thread)
 }
 
 // ended is the error with which the program ends after the run; nil if the run has completed.

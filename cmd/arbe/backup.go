@@ -94,7 +94,7 @@ func (p *program) backupSource(d daemon.Data) (func(context.Context, io.Writer) 
 		if err != nil {
 			return err
 		}
-		body, err := ask(ctx, http.MethodGet, url, server.BackupPath, token)
+		body, err := ask(ctx, http.MethodGet, url, server.BackupPath, token, nil)
 		if !elsewhere && errors.Is(err, syscall.ECONNREFUSED) {
 			return local(ctx, w) // the address is left of a server that was killed
 		}
@@ -103,7 +103,7 @@ func (p *program) backupSource(d daemon.Data) (func(context.Context, io.Writer) 
 		}
 		defer body.Close() // it was only read
 		if _, err = io.Copy(w, body); err != nil {
-			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("the backup is incomplete: %w; try again", err)}
+			return cmdline.Fail(exitNoReach, "the backup is incomplete: %w; try again", err)
 		}
 		return nil
 	}, nil

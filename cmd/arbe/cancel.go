@@ -90,8 +90,8 @@ func noOpenRun(cl *client.Client, fold *thread.Fold, run string, unread error) e
 	if run != "" {
 		what = fmt.Sprintf("run %s of thread %s is not open", run, cl.Thread)
 	}
-	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), cl.Thread)}
+	return cmdline.Fail(1,
+		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), cl.Thread)
 }
 
 // cancelTask ends a task that waits for a host to launch it, and returns its run; "" where none waits, or where that is

@@ -116,8 +116,8 @@ func (p *program) adopt(c *cli.Context) error {
 	case err != nil:
 		return reach(err)
 	case server.Installation == "":
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
-			"%s does not name its log: ask the thread server itself, and not a proxy", cl.Address())}
+		return cmdline.Fail(exitNoReach,
+			"%s does not name its log: ask the thread server itself, and not a proxy", cl.Address())
 	}
 	was, err := db.Log(c.Context)
 	if err != nil {

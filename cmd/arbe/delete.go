@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 
 	"github.com/urfave/cli/v2"
@@ -49,8 +48,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	}
 	for _, r := range fold.Runs() {
 		if r.Status == thread.StatusRunning && !c.Bool("force") {
-			return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-				"run %s of thread %s is still running: cancel it first, or use --force", r.ID, id)}
+			return cmdline.Fail(1, "run %s of thread %s is still running: cancel it first, or use --force", r.ID, id)
 		}
 	}
 	if len(fold.Runs()) == 0 {
@@ -70,7 +68,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := ask(c.Context, http.MethodDelete, url, "/v1/stream/"+thread.StreamName(id), token)
+	body, err := ask(c.Context, http.MethodDelete, url, "/v1/stream/"+thread.StreamName(id), token, nil)
 	if err != nil {
 		return reachThread(cl, err)
 	}
@@ -90,8 +88,8 @@ func (c command) withdrawToDelete(ctx context.Context, id string) (ended bool, e
 		return false, databaseExit(err)
 	}
 	if ended, err = h.cancelTask(ctx, task, c.author, "its thread is deleted"); err == nil && !ended {
-		err = &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-			"a host launches the task of thread %s, and was asked to end it: delete the thread once it has ended", id)}
+		err = cmdline.Fail(1,
+			"a host launches the task of thread %s, and was asked to end it: delete the thread once it has ended", id)
 	}
 	return ended, err
 }

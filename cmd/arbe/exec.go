@@ -217,9 +217,9 @@ func (p *program) followExec(
 		select {
 		case r := <-over:
 			if r.err != nil || !r.ok {
-				return errors.Join(reach(r.err), &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
+				return errors.Join(reach(r.err), cmdline.Fail(1,
 					"the command continues: arbe thread tail %s shows it, arbe exec --cancel %s %[1]s ends it",
-					posted.Thread, posted.ID)})
+					posted.Thread, posted.ID))
 			}
 			drop(ctx)
 			return p.execEnded(r.end, posted)

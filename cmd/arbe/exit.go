@@ -73,8 +73,8 @@ func ofServer(err error) bool {
 func reachThread(cl *client.Client, err error) error {
 	switch {
 	case client.Gone(err):
-		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
-			"thread %s was deleted, and its id is not given again: arbe thread new makes another one", cl.Thread)}
+		return cmdline.Fail(exitNoThread,
+			"thread %s was deleted, and its id is not given again: arbe thread new makes another one", cl.Thread)
 	case client.NoThread(err):
 		return noThread(cl.Thread)
 	case client.Foreign(err):
@@ -85,15 +85,13 @@ func reachThread(cl *client.Client, err error) error {
 
 // noThread is the error of a thread that does not exist.
 func noThread(id string) error {
-	return &cmdline.Exit{
-		Status: exitNoThread, Cause: fmt.Errorf("no such thread: %s; arbe ls lists the threads", id),
-	}
+	return cmdline.Fail(exitNoThread, "no such thread: %s; arbe ls lists the threads", id)
 }
 
 // foreign is the error of a server that is no thread server.
 func foreign(cl *client.Client, err error) error {
-	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
-		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", cl.Address(), foreignAnswer(err))}
+	return cmdline.Fail(exitNoReach,
+		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", cl.Address(), foreignAnswer(err))
 }
 
 // foreignAnswer describes the answer of another server, without the page that it may be.
@@ -116,7 +114,7 @@ func reachList(l client.List, err error) error {
 
 // errNoDatabase returns the error of a command that needs a database.
 func errNoDatabase() error {
-	return &cmdline.Exit{Status: exitConfig, Cause: errors.New("no database: set ARBE_DATABASE or use --database")}
+	return cmdline.Fail(exitConfig, "no database: set ARBE_DATABASE or use --database")
 }
 
 // exits are the exit statuses of errors of the rows, by their kind. Others are of the configuration: exitConfig.
@@ -213,7 +211,7 @@ func doubtful(ctx context.Context, cl *client.Client, err error) error {
 	defer cancel()
 	if token, terr := cl.Token(); terr == nil {
 		path := "/api/threads/" + cl.Thread + "/reconcile"
-		body, aerr := ask(ctx, http.MethodPost, cl.Base, path, token)
+		body, aerr := ask(ctx, http.MethodPost, cl.Base, path, token, nil)
 		if aerr == nil {
 			_ = body.Close() // who is asked next finds out
 		}

@@ -134,7 +134,7 @@ func exportError(cl *client.Client, n int, err error) error {
 	case n == 0:
 		return reachThread(cl, err)
 	}
-	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries are exported", err, n)}
+	return cmdline.Fail(exitNoReach, "%w; %d entries are exported", err, n)
 }
 
 // summary is equal for two servers that have the same entries in the same order.
@@ -251,7 +251,7 @@ func (i *importing) post(ctx context.Context) error {
 			bad := se.Entries[0]
 			where = fmt.Sprintf("line %d, %s: %s", i.lines[bad.Index], bad.ID, bad.Reason)
 		}
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w (%s %s)", err, i.name, where)}
+		return cmdline.Fail(exitNoReach, "%w (%s %s)", err, i.name, where)
 	}
 	i.fresh += len(i.batch) - ack.Duplicates
 	i.batch, i.lines, i.size = i.batch[:0], i.lines[:0], 0

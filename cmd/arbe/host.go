@@ -122,10 +122,8 @@ func providerNamed(d daemon.Data, place, name string) (provider, error) {
 	switch name {
 	case "local":
 		if runtime.GOOS != "linux" {
-			return nil, &cmdline.Exit{
-				Status: exitConfig,
-				Cause:  fmt.Errorf("local boxes need Linux, and this is %s: use --sandbox daytona", runtime.GOOS),
-			}
+			return nil, cmdline.Fail(exitConfig,
+				"local boxes need Linux, and this is %s: use --sandbox daytona", runtime.GOOS)
 		}
 		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil
 	case "daytona":
@@ -154,7 +152,7 @@ func boxStreamURL(d daemon.Data, provider string) (string, error) {
 	if onThisMachine(at) {
 		const want = "a box elsewhere can't reach the thread server at %s: " +
 			"set ARBE_BOX_STREAM_URL to an address of it, or of an arbe proxy, that the box can reach"
-		return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf(want, at)}
+		return "", cmdline.Fail(exitConfig, want, at)
 	}
 	return at, nil
 }

@@ -231,9 +231,9 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	case errors.As(err, &doubt):
 		return done, doubtful(ctx, cl, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
 	case errors.Is(err, launch.ErrRow):
-		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
+		return done, cmdline.Fail(exitConfig, "launch on thread %s: %w", task.Thread, err)
 	case err != nil:
-		return done, &cmdline.Exit{Status: 1, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
+		return done, cmdline.Fail(1, "launch on thread %s: %w", task.Thread, err)
 	}
 	return done, nil
 }

@@ -113,7 +113,7 @@ func (p *program) checkPush(ctx context.Context, box sandbox.Options) error {
 	}
 	state, err := push.Check(ctx, o)
 	if err != nil {
-		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--push: %w", err)}
+		return cmdline.Fail(exitConfig, "--push: %w", err)
 	}
 	if state.Exists {
 		const found = "· the branch %s exists on the remote: the run starts from its commit %.12s\n"

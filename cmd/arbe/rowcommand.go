@@ -114,9 +114,7 @@ func absent(noun, typed string) error {
 	if noun == "environment" {
 		list = "env"
 	}
-	return &cmdline.Exit{
-		Status: exitNoThread, Cause: fmt.Errorf("no such %s: %s; arbe %s list has those there are", noun, typed, list),
-	}
+	return cmdline.Fail(exitNoThread, "no such %s: %s; arbe %s list has those there are", noun, typed, list)
 }
 
 // findHouse returns the house that a person means.

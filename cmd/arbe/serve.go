@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -282,7 +281,7 @@ func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--access-log: %w", err)}
+		return nil, cmdline.Fail(exitConfig, "--access-log: %w", err)
 	}
 	return f, nil
 }

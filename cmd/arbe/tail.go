@@ -157,7 +157,7 @@ func (t *tailing) exit() error {
 	r, any := t.latest()
 	if !any || r.Status == thread.StatusRunning {
 		const text = "thread %s is %s: no exit status yet"
-		return &cmdline.Exit{Status: exitBusy, Cause: fmt.Errorf(text, t.client.Thread, t.fold.Status())}
+		return cmdline.Fail(exitBusy, text, t.client.Thread, t.fold.Status())
 	}
 	return ended(&t.fold, r.ID)
 }
@@ -251,8 +251,8 @@ func (t *tailing) choose(ctx context.Context, name string) error {
 	case len(found) > 1:
 		return cmdline.Usage("--run %q is ambiguous: %s", name, strings.Join(found, ", "))
 	}
-	return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
-		"thread %s has no run %s; arbe thread status --json %[1]s lists its runs", t.client.Thread, name)}
+	return cmdline.Fail(exitNoThread,
+		"thread %s has no run %s; arbe thread status --json %[1]s lists its runs", t.client.Thread, name)
 }
 
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A

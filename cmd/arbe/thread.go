@@ -299,7 +299,7 @@ func (p *program) setThread(c *cli.Context, s control.Scope) error {
 func noRow(id string, err error) error {
 	if errors.Is(err, rows.ErrAbsent) {
 		const text = "no such thread of a house: %s; arbe ls --house HOUSE lists them"
-		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(text, id)}
+		return cmdline.Fail(exitNoThread, text, id)
 	}
 	return err
 }

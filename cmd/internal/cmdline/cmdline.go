@@ -37,10 +37,13 @@ func (e *Exit) Error() string {
 // Unwrap returns the cause.
 func (e *Exit) Unwrap() error { return e.Cause }
 
-// Usage returns an error about the command line, with StatusUsage.
-func Usage(format string, args ...any) error {
-	return &Exit{StatusUsage, fmt.Errorf(format, args...)}
+// Fail returns an error with the exit status of the program.
+func Fail(status int, format string, args ...any) error {
+	return &Exit{status, fmt.Errorf(format, args...)}
 }
+
+// Usage returns an error about the command line, with StatusUsage.
+func Usage(format string, args ...any) error { return Fail(StatusUsage, format, args...) }
 
 // Run runs the app's command and returns the exit status. values has the values of placeholders, for completion. It
 // does without the library's Run: flags may stand before or after arguments, a wrong command line is StatusUsage, help

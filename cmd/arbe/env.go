@@ -55,24 +55,8 @@ func (p *program) envCommand() *cli.Command {
 	}
 }
 
-// environmentRow is an environment as JSON.
-type environmentRow struct {
-	ID         string          `json:"id"`
-	House      string          `json:"house"`
-	Name       string          `json:"name"`
-	Runtime    string          `json:"runtime"`
-	Config     json.RawMessage `json:"config,omitempty"` // not in a list
-	Bindings   []rows.Binding  `json:"secretBindings"`
-	CreatedAt  time.Time       `json:"createdAt"`
-	ArchivedAt *time.Time      `json:"archivedAt,omitempty"`
-}
-
-func environmentRowOf(e rows.Environment) environmentRow {
-	return environmentRow{e.ID, e.House, e.Name, e.Runtime, e.Config, e.Bindings, e.CreatedAt, e.ArchivedAt}
-}
-
-// secrets returns the names of the secrets as --secret has them.
-func (e environmentRow) secrets() string {
+// secretNames returns the names of an environment's secrets as --secret has them.
+func secretNames(e rows.Environment) string {
 	names := make([]string, 0, len(e.Bindings))
 	for _, b := range e.Bindings {
 		if !b.Required {
@@ -117,31 +101,26 @@ func (p *program) listEnvironments(c *cli.Context, s control.Scope, h rows.House
 	if err != nil {
 		return err
 	}
-	found := make([]environmentRow, 0, len(all))
-	for _, e := range all {
-		found = append(found, environmentRowOf(e))
-	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "RUNTIME", "STATE", "SECRETS"}}
-	return printGrid(p.stdout, c.Bool("json"), g, found, func(e environmentRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, all, func(e rows.Environment) []string {
 		state := archived(e.ArchivedAt)
 		if e.ID == h.DefaultEnvironment {
 			state = "default"
 		}
-		return []string{e.Name, e.ID, e.Runtime, state, e.secrets()}
+		return []string{e.Name, e.ID, e.Runtime, state, secretNames(e)}
 	})
 }
 
 func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	found, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
+	e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
 	}
-	if found, err = s.Environment(c.Context, found.ID); err != nil { // a list has no config
+	if e, err = s.Environment(c.Context, e.ID); err != nil { // a list has no config
 		return err
 	}
-	e := environmentRowOf(found)
 	if c.Bool("json") {
-		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []environmentRow{e}, nil)
+		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []rows.Environment{e}, nil)
 	}
 	return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, [][]string{
 		{"name", e.Name},
@@ -150,7 +129,7 @@ func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House)
 		{"created", e.CreatedAt.Local().Format(time.DateTime)},
 		{"state", archived(e.ArchivedAt)},
 		{"runtime", e.Runtime},
-		{"secrets", e.secrets()},
+		{"secrets", secretNames(e)},
 		{"config", string(e.Config)},
 	}, func(row []string) []string { return row })
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/provision"
@@ -25,14 +24,6 @@ type commander struct {
 	host   host
 	to     *provision.Host
 	starts *exec.Group
-}
-
-// commanding returns what runs commands; starts has those that are being started.
-func (c command) commanding(
-	d daemon.Data, cfg daemon.Config, s daemon.Serving, localBoxes bool, starts *exec.Group,
-) houses.Commands {
-	h, to := c.given(d, cfg, s, localBoxes)
-	return &commander{h, to, starts}
 }
 
 // Start implements houses.Commands.

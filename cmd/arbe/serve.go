@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/daemon"
@@ -225,44 +224,34 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	cfg.SettleReads = c.Bool("reconcile")
 	cfg.Parts = func(s daemon.Serving) daemon.Parts {
+		here := cmd.beside(cfg, s)
+		to := here.host.provision(s.Secret, logger)
+		to.LocalBoxes = c.Bool("local-boxes")
 		starts := exec.NewGroup(mostStarts)
-		beside := besides{starts.Run}
+		with := services{starts.Run}
 		if r != nil {
-			beside = append(beside, project(r, s))
+			with = append(with, project(r, s))
 		}
 		if c.Bool("reconcile") {
-			beside = append(beside, p.reconciling(cmd.limits, d, cfg, s))
+			with = append(with, here.reconcile)
 		}
 		if c.Bool("provision") {
-			beside = append(beside, cmd.provisioning(d, cfg, s, c.Bool("local-boxes"), c.Int("launches")))
+			with = append(with, func(ctx context.Context) error { return here.provision(ctx, to, c.Int("launches")) })
 		}
 		return daemon.Parts{
-			Settle:   p.settling(cmd.limits, d, cfg, s),
-			Commands: cmd.commanding(d, cfg, s, c.Bool("local-boxes"), starts),
+			Settle: here.settling(), Commands: &commander{here.host, to, starts},
 			Page: page.Handler(page.Config{
 				Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 				Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
 				Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
 			}),
-			Beside: beside.run,
+			Beside: with.run,
 		}
 	}
 	err = daemon.Serve(c.Context, cfg, func(url string) {
 		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
 	return serveExit(inUse(err, d))
-}
-
-// besides are the services that run beside a server.
-type besides []func(context.Context) error
-
-// run runs them until ctx is done. One that fails ends the others.
-func (b besides) run(ctx context.Context) error {
-	together, ctx := errgroup.WithContext(ctx)
-	for _, f := range b {
-		together.Go(func() error { return f(ctx) })
-	}
-	return together.Wait()
 }
 
 // notAddress reports whether a flag has no host and port.

@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/screen"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/view"
@@ -143,7 +144,9 @@ func (p *program) after(ctx context.Context, h host, done launch.Launched) error
 	}
 	if r := run.Push; r != nil {
 		// A closed stdout has no reader.
-		_ = json.NewEncoder(p.stdout).Encode(pushResult{r.Pushed, r.Branch, r.Commit, r.PRURL, r.Error})
+		_ = json.NewEncoder(p.stdout).Encode(push.Outcome{
+			Pushed: r.Pushed, Branch: r.Branch, Commit: r.Commit, PRURL: r.PRURL, Error: r.Error,
+		})
 	}
 	r := run.Sync
 	if r == nil {
@@ -170,15 +173,6 @@ func (p *program) advise(fold *thread.Fold, done launch.Launched) {
 func synced(r thread.Synced) string {
 	return fmt.Sprintf("%s copied back (%s), %d deleted, %s", view.Count(int64(r.Copied), "file"),
 		view.Size(r.Bytes), r.Deleted, view.Count(int64(len(r.Conflicts)), "conflict"))
-}
-
-// pushResult is a push as the commands print it.
-type pushResult struct {
-	Pushed bool   `json:"pushed"`
-	Branch string `json:"branch,omitempty"`
-	Commit string `json:"commit,omitempty"`
-	PRURL  string `json:"prUrl,omitempty"`
-	Error  string `json:"error,omitempty"`
 }
 
 // left is the error with which the program stops watching a run that continues.

@@ -246,8 +246,7 @@ func (p *program) readRecipe(
 		return recipe.Recipe{}, cmdline.Unread("read the environment", err)
 	}
 	r, err := parse(data)
-	var invalid *recipe.Error
-	if errors.As(err, &invalid) {
+	if invalid, is := errors.AsType[*recipe.Error](err); is {
 		if invalid.File = file; file == "-" {
 			invalid.File = "stdin"
 		}

@@ -110,8 +110,7 @@ func (p *program) execAction(c *cli.Context) error {
 			return err
 		}
 	}
-	var bad *exec.BadRequestError
-	if err := r.Check(); errors.As(err, &bad) {
+	if err := r.Check(); errors.As(err, new(*exec.BadRequestError)) {
 		return cmdline.Usage("%w", err)
 	}
 	key, err := secret(h.data)
@@ -185,9 +184,8 @@ func (p *program) stdinOf(ctx context.Context) ([]byte, error) {
 
 // cancelExec asks a command to end.
 func (p *program) cancelExec(ctx context.Context, cl *client.Client, id, author string) error {
-	var none *exec.NoCommandError
 	switch err := exec.Cancel(ctx, cl, id, author, ""); {
-	case errors.As(err, &none):
+	case errors.As(err, new(*exec.NoCommandError)):
 		return &cmdline.Exit{Status: 1, Cause: err}
 	case err != nil:
 		return reachThread(cl, err)

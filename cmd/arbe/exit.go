@@ -42,17 +42,15 @@ const exitData = 65
 
 // reach gives an error of the thread server its exit status.
 func reach(err error) error {
-	var exit *cmdline.Exit
 	switch {
 	case err == nil || errors.Is(err, context.Canceled):
 		return nil // the user ended it
-	case errors.As(err, &exit):
+	case errors.As(err, new(*cmdline.Exit)):
 		return err
 	case client.Gone(err):
 		return &cmdline.Exit{Status: exitNoThread, Cause: err}
 	}
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, is := errors.AsType[*url.Error](err); is {
 		if u, parseErr := url.Parse(failed.URL); parseErr == nil {
 			const next = "start it with arbe serve, or check ARBE_STREAM_URL"
 			err = fmt.Errorf("no answer from %s://%s: %w; %s", u.Scheme, u.Host, failed.Err, next)
@@ -63,9 +61,7 @@ func reach(err error) error {
 
 // ofServer reports whether an error is one of the thread server, or that it can't be reached.
 func ofServer(err error) bool {
-	var status *client.StatusError
-	var failed *url.Error
-	return errors.As(err, &status) || errors.As(err, &failed) || client.Foreign(err)
+	return errors.As(err, new(*client.StatusError)) || errors.As(err, new(*url.Error)) || client.Foreign(err)
 }
 
 // reachThread is reach for a command about one thread. It distinguishes a thread that does not exist from an address
@@ -96,8 +92,7 @@ func foreign(cl *client.Client, err error) error {
 
 // foreignAnswer describes the answer of another server, without the page that it may be.
 func foreignAnswer(err error) string {
-	var status *client.StatusError
-	if errors.As(err, &status) {
+	if status, is := errors.AsType[*client.StatusError](err); is {
 		return strings.TrimSpace(fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status)))
 	}
 	return "a page of HTML"
@@ -162,9 +157,8 @@ func serveExit(err error) error {
 			return &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
 	}
-	var unsafe *daemon.UnsafeError
 	switch {
-	case errors.As(err, &unsafe):
+	case errors.As(err, new(*daemon.UnsafeError)):
 		return &cmdline.Exit{Status: exitConfig, Cause: err}
 	case errors.Is(err, engine.ErrFailed):
 		err = fmt.Errorf("%w; acknowledged entries are safe: repair the disk, then start the server again", err)
@@ -181,13 +175,11 @@ func inUse(err error, d daemon.Data) error {
 		}
 		return fmt.Sprintf("process %d", pid)
 	}
-	var store *daemon.InUseError
-	if errors.As(err, &store) {
+	if store, is := errors.AsType[*daemon.InUseError](err); is {
 		return fmt.Errorf("data folder %s is in use by %s: stop that server, or name another folder with --data",
 			d, by(store.PID))
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && errors.Is(err, syscall.EADDRINUSE) {
+	if op, is := errors.AsType[*net.OpError](err); is && errors.Is(err, syscall.EADDRINUSE) {
 		pid := 0
 		if at, is := op.Addr.(*net.TCPAddr); is {
 			pid = procfs.Listener(at.Port)
@@ -203,8 +195,7 @@ const settleTimeout = 10 * time.Second
 // doubtful gives the error of a box that can neither be used nor replaced now its exit status, and asks the server to
 // settle the thread. Any other error is returned as it is.
 func doubtful(ctx context.Context, cl *client.Client, err error) error {
-	var doubt *reap.DoubtError
-	if !errors.As(err, &doubt) {
+	if !errors.As(err, new(*reap.DoubtError)) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)

@@ -246,8 +246,8 @@ func (i *importing) post(ctx context.Context) error {
 	}
 	if err != nil {
 		where := fmt.Sprintf("lines %d to %d", i.lines[0], i.lines[len(i.lines)-1])
-		var se *client.StatusError
-		if errors.As(err, &se) && len(se.Entries) > 0 && se.Entries[0].Index < len(i.lines) {
+		se, _ := errors.AsType[*client.StatusError](err)
+		if se != nil && len(se.Entries) > 0 && se.Entries[0].Index < len(i.lines) {
 			bad := se.Entries[0]
 			where = fmt.Sprintf("line %d, %s: %s", i.lines[bad.Index], bad.ID, bad.Reason)
 		}

@@ -219,16 +219,14 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	}
 	done, err := l.Launch(ctx, task)
 	steps.End()
-	var open *launch.BusyError
-	var doubt *reap.DoubtError
 	switch {
 	case err != nil && !begun && ofServer(err):
 		return done, reachThread(cl, err)
-	case errors.As(err, &open):
+	case errors.As(err, new(*launch.BusyError)):
 		return done, busy(err)
 	case client.Gone(err):
 		return done, reachThread(cl, err)
-	case errors.As(err, &doubt):
+	case errors.As(err, new(*reap.DoubtError)):
 		return done, doubtful(ctx, cl, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
 	case errors.Is(err, launch.ErrRow):
 		return done, cmdline.Fail(exitConfig, "launch on thread %s: %w", task.Thread, err)

@@ -174,8 +174,7 @@ func (p *program) postLines(ctx context.Context, cl *client.Client) error {
 
 func (p *program) post(ctx context.Context, cl *client.Client, entries []thread.Entry) error {
 	if _, err := cl.Append(ctx, entries); err != nil {
-		var se *client.StatusError
-		if errors.As(err, &se) && len(se.Entries) > 0 {
+		if se, is := errors.AsType[*client.StatusError](err); is && len(se.Entries) > 0 {
 			err = fmt.Errorf("%w (%s: %s)", err, se.Entries[0].ID, se.Entries[0].Reason)
 		}
 		return reachThread(cl, err)

@@ -68,8 +68,7 @@ func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (what stri
 				u.Changes)
 		}
 	}
-	var failed *sandbox.ExitError
-	if errors.As(err, &failed) || errors.Is(err, fs.ErrNotExist) {
+	if errors.As(err, new(*sandbox.ExitError)) || errors.Is(err, fs.ErrNotExist) {
 		return "what is in it is not known: " + err.Error(), nil
 	}
 	return what, err

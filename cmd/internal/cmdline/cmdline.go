@@ -136,12 +136,10 @@ func Unread(place string, err error) error {
 	if place != "" {
 		err = fmt.Errorf("%s: %w", place, err)
 	}
-	var path *fs.PathError
-	var exit *Exit
 	switch {
-	case errors.As(err, &exit):
+	case errors.As(err, new(*Exit)):
 		return err
-	case errors.As(err, &path):
+	case errors.As(err, new(*fs.PathError)):
 		return &Exit{StatusNoInput, err}
 	}
 	return &Exit{StatusUsage, err}

@@ -54,8 +54,7 @@ func (o *Output) checked(err error) error {
 		return err
 	}
 	cause := o.failed
-	var path *os.PathError
-	if errors.As(cause, &path) {
+	if path, is := errors.AsType[*os.PathError](cause); is {
 		cause = path.Err // its name of the file is Go's
 	}
 	return &Exit{StatusOutput, fmt.Errorf("write stdout: %w", cause)}

@@ -34,9 +34,6 @@ const (
 // exitBusy is the exit status of a launch on a thread with an open run (EX_TEMPFAIL).
 const exitBusy = 75
 
-// busy gives a *launch.BusyError its exit status.
-func busy(err error) error { return &cmdline.Exit{Status: exitBusy, Cause: err} }
-
 // exitData is the exit status for an environment that is not valid (EX_DATAERR).
 const exitData = 65
 

@@ -102,7 +102,8 @@ func providers(d daemon.Data) map[string]reconcile.Provider {
 // reconciler returns a reconciler of this host's boxes.
 func (h host) reconciler() *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
-		Client: h.client, Providers: h.providers, Host: h.work(),
+		Client: h.client, Providers: h.providers,
+		Host:        reconcile.Host{Push: pushRun, Sync: h.syncRun, Unsaved: unsavedAnywhere},
 		OrphanAfter: h.limits.orphanAfter, ReapAfter: h.limits.reapAfter, NotifyAfter: h.limits.notifyAfter,
 		Harnesses: session.Harnesses(),
 	}
@@ -110,11 +111,6 @@ func (h host) reconciler() *reconcile.Reconciler {
 		r.Rows = rows
 	}
 	return r
-}
-
-// work returns what this host can do for a run that has ended.
-func (h host) work() reconcile.Host {
-	return reconcile.Host{Push: pushRun, Sync: h.folders.sync, Unsaved: unsavedAnywhere}
 }
 
 // providerNamed returns the provider of boxes with the name, which the command line has in a place, such as --sandbox.

@@ -223,7 +223,7 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 	case err != nil && !begun && ofServer(err):
 		return done, reachThread(cl, err)
 	case errors.As(err, new(*launch.BusyError)):
-		return done, busy(err)
+		return done, &cmdline.Exit{Status: exitBusy, Cause: err}
 	case client.Gone(err):
 		return done, reachThread(cl, err)
 	case errors.As(err, new(*reap.DoubtError)):

@@ -220,7 +220,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		if err := f.Check(); err != nil {
 			return t, cmdline.Unread("--dir", err)
 		}
-		t.Dir = tree{h.folders, copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude}}
+		t.Dir = tree{h.folders, copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude}, true}
 	}
 	if t.Env, err = variables("env", c.StringSlice("env")); err == nil {
 		t.Setup.Env, err = variables("setup-env", c.StringSlice("setup-env"))

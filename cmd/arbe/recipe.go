@@ -15,7 +15,6 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -88,7 +87,7 @@ func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
 		note := copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude, At: f.Path}
 		sync := f.Access == recipe.AccessSync
 		t.Make.Folders = append(t.Make.Folders, launch.Folder{
-			Tree: placed{h.folders, note, sync}, Path: f.Path, Sync: sync,
+			Tree: tree{h.folders, note, sync}, Path: f.Path, Sync: sync,
 		})
 		if sync {
 			if t.After == nil {
@@ -126,22 +125,4 @@ func ownSecrets(secrets []rows.Binding) (map[string]string, error) {
 		return nil, fmt.Errorf("%w: %s: set the variable here", rows.ErrMissing, strings.Join(missing, ", "))
 	}
 	return values, nil
-}
-
-// placed is a folder of an environment, which stands in the box beside others.
-type placed struct {
-	folders folders
-	copied
-	sync bool
-}
-
-func (p placed) String() string { return p.Path }
-
-// CopyIn copies the folder into a new box, and notes it if its changes will be copied back.
-func (p placed) CopyIn(ctx context.Context, box sandbox.Sandbox, _ bool) error {
-	m, err := folder.Folder{Path: p.Path, Exclude: p.Exclude}.CopyIn(ctx, box)
-	if err != nil || !p.sync {
-		return err
-	}
-	return p.folders.note(box.Ref(), p.copied, m)
 }

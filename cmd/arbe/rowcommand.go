@@ -67,9 +67,6 @@ func houseCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope, h r
 	return full
 }
 
-// leastRowPrefix is the length of an id's beginning that stands for the id.
-const leastRowPrefix = 4
-
 // known is a row as people name it.
 type known struct {
 	id, name string
@@ -79,21 +76,14 @@ type known struct {
 // pick returns the row that a person means by its id, by its name or by the beginning of its id. Of rows with one name
 // it is the one that is in use.
 func pick[T any](noun, typed string, all []T, of func(T) known) (row T, err error) {
-	matching := func(is func(known) bool) (found []T) {
-		for _, one := range all {
-			if is(of(one)) {
-				found = append(found, one)
-			}
-		}
-		return found
-	}
 	for _, is := range []func(known) bool{
 		func(k known) bool { return k.id == typed },
 		func(k known) bool { return k.name == typed && !k.archived },
 		func(k known) bool { return k.name == typed },
-		func(k known) bool { return len(typed) >= leastRowPrefix && strings.HasPrefix(k.id, typed) },
+		func(k known) bool { return len(typed) >= leastPrefix && strings.HasPrefix(k.id, typed) },
 	} {
-		switch found := matching(is); {
+		found := slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !is(of(one)) })
+		switch {
 		case len(found) == 1:
 			return found[0], nil
 		case len(found) > 1:
@@ -105,16 +95,11 @@ func pick[T any](noun, typed string, all []T, of func(T) known) (row T, err erro
 			return row, cmdline.Usage(text, noun, typed, strings.Join(ids, ", "))
 		}
 	}
-	return row, absent(noun, typed)
-}
-
-// absent is the error of a row that does not exist.
-func absent(noun, typed string) error {
 	list := noun
 	if noun == "environment" {
 		list = "env"
 	}
-	return cmdline.Fail(exitNoThread, "no such %s: %s; arbe %s list has those there are", noun, typed, list)
+	return row, cmdline.Fail(exitNoThread, "no such %s: %s; arbe %s list has those there are", noun, typed, list)
 }
 
 // findHouse returns the house that a person means.

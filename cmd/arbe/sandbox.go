@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/push"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -187,11 +188,8 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	var labels map[string]string
-	if i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == ref }); i >= 0 {
-		labels = boxes[i].Labels
-	}
-	l, err := h.leaseOf(ref, labels)
+	listed, _ := reap.Find(boxes, ref.ID)
+	l, err := h.leaseOf(ref, listed.Labels)
 	if err != nil {
 		return err
 	}
@@ -208,7 +206,7 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	on, err := h.newestRun(ctx, ref, labels)
+	on, err := h.newestRun(ctx, ref, listed.Labels)
 	if err != nil {
 		return err
 	}

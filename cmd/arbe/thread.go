@@ -20,6 +20,7 @@ import (
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
@@ -112,17 +113,9 @@ const serverStart = 3 * time.Second
 func awaitServer(ctx context.Context, d daemon.Data) {
 	ctx, cancel := context.WithTimeout(ctx, serverStart)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := serverURL(d); err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return // the next step reports what is missing
-		}
+	_, err := serverURL(d)
+	for err != nil && pause.For(ctx, 20*time.Millisecond) {
+		_, err = serverURL(d) // the next step reports what is missing
 	}
 }
 

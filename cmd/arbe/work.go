@@ -37,6 +37,13 @@ func pushRun(ctx context.Context, box sandbox.Sandbox, threadID string, run thre
 	return pushed(push.Push(ctx, box, o))
 }
 
+// syncRun copies the folders of a run that has ended back, as its launch asked. mine is false if another host has them.
+func (h host) syncRun(
+	ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run,
+) (result thread.Synced, mine bool) {
+	return h.folders.pull(ctx, box, run.After.Sync.Delete)
+}
+
 // pushed returns the outcome of a push as an entry's payload.
 func pushed(out push.Outcome) thread.Pushed {
 	return thread.Pushed{

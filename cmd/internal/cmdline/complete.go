@@ -12,8 +12,7 @@ import (
 
 // Values are the values that a placeholder stands for, such as ID, in the text of a flag or among arguments.
 type Values struct {
-	Files   bool // names of files
-	Folders bool // names of folders
+	Files bool // names of files
 	// List returns other values. flag returns the value of a flag of the command line; "" for none. List never waits
 	// longer than a person does for a key, and prints nothing.
 	List func(flag func(name string) string) []Candidate
@@ -32,11 +31,8 @@ func Words(words ...string) Values {
 	}}
 }
 
-// Files and Folders are the values of the placeholders FILE and FOLDER in every program.
-var (
-	Files   = Values{Files: true}
-	Folders = Values{Folders: true}
-)
+// Files are the values of the placeholder FILE in every program.
+var Files = Values{Files: true}
 
 // The last line of what completeCommand prints: what the shell adds to the words before it.
 const (
@@ -172,7 +168,7 @@ func (c *completion) placeholder(name string) {
 	switch {
 	case !ok && name == "FILE" || v.Files:
 		c.add = addFiles
-	case !ok && name == "FOLDER" || v.Folders:
+	case !ok && name == "FOLDER":
 		c.add = addFolders
 	}
 	if v.List == nil {

@@ -49,7 +49,7 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fold, next, unread := readSignals(c.Context, cl)
+	fold, next, unread := readRuns(c.Context, cl, "signal.")
 	if unread != nil && !client.NoThread(unread) {
 		return reachThread(cl, unread)
 	}
@@ -144,7 +144,7 @@ func statusOf(fold *thread.Fold, id string) string {
 
 // settle settles a thread. A task of it that waits, and was cancelled, ends first, so that its parent gets that end.
 func (h host) settle(ctx context.Context, r *reconcile.Reconciler, id string) (reconcile.State, error) {
-	_, err := h.withdraw(ctx, id)
+	err := h.withdraw(ctx, id)
 	s, rerr := r.Thread(ctx, id)
 	return s, errors.Join(err, rerr)
 }
@@ -164,19 +164,19 @@ func (h host) queued(ctx context.Context, id string) (o rows.Task, is bool, err 
 	return o, err == nil, err
 }
 
-// withdraw ends the task of a thread that waits, if the thread asks for that. One that a host has is left to that host:
-// done is false then.
-func (h host) withdraw(ctx context.Context, id string) (done bool, err error) {
+// withdraw ends the task of a thread that waits, if the thread asks for that. One that a host has is left to that host.
+func (h host) withdraw(ctx context.Context, id string) error {
 	o, is, err := h.queued(ctx, id)
 	if err != nil || !is {
-		return false, err
+		return err
 	}
 	db, err := h.database(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
 	to := h.provision(nil, slog.New(slog.DiscardHandler))
-	return to.Withdraw(ctx, control.Queue{DB: db, Host: "withdraw:" + uuid.NewString()}, o)
+	_, err = to.Withdraw(ctx, control.Queue{DB: db, Host: "withdraw:" + uuid.NewString()}, o)
+	return err
 }
 
 // cancelTask asks for the end of a task that waits, and ends it unless a host has it: then that one does.
@@ -188,12 +188,13 @@ func (h host) cancelTask(ctx context.Context, o rows.Task, author, reason string
 	if _, err = client.Append(ctx, []thread.Entry{endOf(o.Run(), o.Harness, author, reason)}); err != nil {
 		return false, reach(err)
 	}
-	if _, err = h.withdraw(ctx, o.Thread); rows.IsAway(err) {
+	switch err = h.withdraw(ctx, o.Thread); {
+	case rows.IsAway(err):
 		return false, databaseExit(err)
-	} else if err != nil {
+	case err != nil:
 		return false, reach(err)
 	}
-	fold, _, err := readSignals(ctx, client) // the server may have ended it before
+	fold, _, err := readRuns(ctx, client, "signal.") // the server may have ended it before
 	if err != nil || statusOf(fold, o.Run()) != thread.StatusCancelled {
 		return false, reach(err)
 	}

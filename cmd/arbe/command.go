@@ -49,12 +49,12 @@ func limitsOf(c *cli.Context) limits {
 	return limits{c.Duration("orphan-after"), c.Duration("reap-after"), c.Duration("notify-after")}
 }
 
-// arg returns an argument; "" where there are fewer.
-func (c command) arg(i int) string {
-	if i < len(c.args) {
-		return c.args[i]
+// first returns the first argument; "" without any.
+func (c command) first() string {
+	if len(c.args) == 0 {
+		return ""
 	}
-	return ""
+	return c.args[0]
 }
 
 // data returns the data folder.
@@ -191,7 +191,7 @@ func (c command) reading(ctx context.Context) (*client.Client, error) {
 
 // writing returns a client of the thread that is the first argument, which writes.
 func (c command) writing(ctx context.Context) (*client.Client, error) {
-	id, err := c.toChange(ctx, c.arg(0))
+	id, err := c.toChange(ctx, c.first())
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fold, _, unread := readSignals(c.Context, cl)
+	fold, _, unread := readRuns(c.Context, cl, "signal.")
 	if unread != nil && !client.NoThread(unread) {
 		return reachThread(cl, unread)
 	}

@@ -192,7 +192,7 @@ a line on stderr, with its place and its key.`,
 // applyEnvironment makes or changes an environment of a house.
 func (p *program) applyEnvironment(c *cli.Context) error {
 	cmd := p.command(c)
-	file := cmd.arg(0)
+	file := cmd.first()
 	switch {
 	case c.NArg() != 1 || file == "":
 		return cmdline.Usage("want the FILE of the environment")

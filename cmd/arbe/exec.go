@@ -82,7 +82,7 @@ func (p *program) execAction(c *cli.Context) error {
 		return cmdline.Usage("--timeout: want more than 0")
 	}
 	cmd := p.command(c)
-	id, err := cmd.toChange(c.Context, cmd.arg(0))
+	id, err := cmd.toChange(c.Context, cmd.first())
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (p *program) execAction(c *cli.Context) error {
 
 // stdinOf reads the stdin of the command.
 func (p *program) stdinOf(ctx context.Context) ([]byte, error) {
-	in := p.given(ctx, "the command's input", true)
+	in := p.given(ctx, "the command's input")
 	defer in.Close() // what can't be restored is gone
 	b, err := io.ReadAll(io.LimitReader(in, exec.MostStdin+1))
 	if err != nil {

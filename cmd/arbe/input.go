@@ -41,15 +41,14 @@ type keptOpen struct{ io.Writer }
 // Close does nothing.
 func (keptOpen) Close() error { return nil }
 
-// given returns stdin. Reads of it end with the context. A person at a terminal is asked for what is read; with echo
-// false nothing of that is shown.
-func (p *program) given(ctx context.Context, what string, echo bool) source {
+// given returns stdin. Reads of it end with the context. A person at a terminal is asked for what is read.
+func (p *program) given(ctx context.Context, what string) source {
 	plain := source{stdin.Reader(ctx, p.stdin), keptOpen{}}
 	if !p.types() {
 		return plain
 	}
 	fmt.Fprintf(p.stderr, "reading %s from the terminal; Ctrl-D on an empty line ends it\n", what)
-	t, err := stdin.Open(ctx, p.stdin.(*os.File), mostTyped, echo)
+	t, err := stdin.Open(ctx, p.stdin.(*os.File), mostTyped, true)
 	if err != nil {
 		return plain // a system whose terminals give lines alone
 	}
@@ -59,7 +58,7 @@ func (p *program) given(ctx context.Context, what string, echo bool) source {
 // open returns what a file has, or stdin for "-".
 func (p *program) open(ctx context.Context, file, what string) (source, error) {
 	if file == "-" {
-		return p.given(ctx, what, true), nil
+		return p.given(ctx, what), nil
 	}
 	f, err := os.Open(file)
 	if err != nil {

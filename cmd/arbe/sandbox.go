@@ -81,7 +81,7 @@ func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
 	if err != nil {
 		return nil, err
 	}
-	fold, _, err := readSignals(ctx, cl)
+	fold, _, err := readRuns(ctx, cl, "signal.")
 	if err != nil && !client.NotFound(err) {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}

@@ -115,7 +115,7 @@ func (p *program) sayText(ctx context.Context, args []string) (string, error) {
 	case len(args) == 0:
 		return "", cmdline.Usage("want a text, or - to read it from stdin")
 	case text == "-":
-		in := p.given(ctx, "the text", true)
+		in := p.given(ctx, "the text")
 		defer in.Close() // what can't be restored is gone
 		b, err := io.ReadAll(io.LimitReader(in, thread.MaxEntry+1))
 		if err != nil {

@@ -45,13 +45,9 @@ func exists(ctx context.Context, cl *client.Client) (entries bool, err error) {
 	return entries, err
 }
 
-// readSignals reads the runs of a thread, and returns the offset up to which it has read.
-func readSignals(ctx context.Context, cl *client.Client) (fold *thread.Fold, next string, err error) {
-	return readFold(ctx, cl, "signal.")
-}
-
-// readFold is readSignals from the entries of these types; from all without any.
-func readFold(
+// readRuns reads the runs of a thread, from the entries of these types alone, or from all without any. It returns the
+// offset up to which it has read.
+func readRuns(
 	ctx context.Context, cl *client.Client, only ...string,
 ) (fold *thread.Fold, next string, err error) {
 	fold = &thread.Fold{}
@@ -85,7 +81,7 @@ func see(ctx context.Context, cl *client.Client, runs bool) (s seen, err error) 
 	}
 	known := err == nil
 	if runs {
-		if s.fold, _, err = readFold(ctx, cl, only...); err != nil {
+		if s.fold, _, err = readRuns(ctx, cl, only...); err != nil {
 			return s, err
 		}
 	}

@@ -164,7 +164,7 @@ func (t *tailing) exit() error {
 
 // last shows the thread's last n entries that are no heartbeats, and follows from there.
 func (t *tailing) last(ctx context.Context, n int) error {
-	fold, before, err := readFold(ctx, t.client, runSignals...)
+	fold, before, err := readRuns(ctx, t.client, runSignals...)
 	if t.fold = fold; err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (t *tailing) last(ctx context.Context, n int) error {
 
 // choose sets the run to show: latest, or the one whose id begins with name.
 func (t *tailing) choose(ctx context.Context, name string) error {
-	fold, _, err := readFold(ctx, t.client, runSignals...)
+	fold, _, err := readRuns(ctx, t.client, runSignals...)
 	if err != nil {
 		return err
 	}

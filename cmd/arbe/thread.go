@@ -136,7 +136,7 @@ func (p *program) threadPost(c *cli.Context) error {
 
 // postLines posts the entries on stdin.
 func (p *program) postLines(ctx context.Context, cl *client.Client) error {
-	in := p.given(ctx, "entries (NDJSON)", true)
+	in := p.given(ctx, "entries (NDJSON)")
 	defer in.Close() // what can't be restored is gone
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, thread.MaxEntry+64<<10)

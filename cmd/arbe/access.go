@@ -109,13 +109,17 @@ func subjectName(subject string) string {
 // askIdle is the time without a byte after which a request fails.
 const askIdle = 2 * time.Minute
 
-// ask sends a request outside of the thread API to the server at url, with the body sent, JSON, unless that is nil. It
+// ask sends a request outside of the thread API to a client's server, with the body sent, JSON, unless that is nil. It
 // returns the answer's body, which the caller closes. An answer without success is a *client.StatusError.
-func ask(ctx context.Context, method, url, path, token string, sent []byte) (io.ReadCloser, error) {
+func ask(ctx context.Context, cl *client.Client, method, path string, sent []byte) (io.ReadCloser, error) {
+	token, err := cl.Token()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("no data for %v", askIdle)) })
 	body := &answerBody{idle: idle, ctx: ctx, end: func() { idle.Stop(); cancel(nil) }}
-	at := strings.TrimSuffix(thread.BaseURL(url), "/api/stream") + path
+	at := strings.TrimSuffix(cl.Base, "/api/stream") + path
 	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(sent))
 	if err != nil {
 		body.end()

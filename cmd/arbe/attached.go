@@ -27,11 +27,11 @@ import (
 
 // runAction launches, shows the run, and does the work after it. Until that is done it holds the run's box.
 func (p *program) runAction(c *cli.Context) error {
-	done, err := p.launch(c, lease.NewHolder(lease.KindWatches))
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}
-	h, err := p.command(c).host()
+	done, err := p.launch(c, h, lease.NewHolder(lease.KindWatches))
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (p *program) runAction(c *cli.Context) error {
 	}
 	// The run no longer needs this process: a signal is for the watching alone.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, leaving...)
 	defer signal.Stop(signals)
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
@@ -84,27 +84,43 @@ func (p *program) runAction(c *cli.Context) error {
 			_ = typing.Close() // a terminal that is gone can't be restored
 		}()
 	}
+	err = attend(over, signals, leave, func() {
+		err := p.askToEnd(ctx, client, done.Run, c.String("harness"), c.String("author"), interrupted)
+		if err != nil {
+			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
+		}
+	})
+	shown.Stop()
+	status := statusOf(&fold, done.Run) // "" if no entry of the run was read
+	if err != nil || status == thread.StatusRunning || status == "" {
+		const text = "the run continues: arbe thread tail %s shows it, arbe cancel %[1]s ends it"
+		return errors.Join(reach(err), cmdline.Fail(1, text, done.Thread))
+	}
+	if status != thread.StatusCompleted {
+		fmt.Fprintf(p.stderr, "  resume: arbe run --thread %s --resume -- TASK\n", done.Thread)
+	}
+	return errors.Join(ended(&fold, done.Run), p.after(ctx, h, done))
+}
+
+// leaving are the signals with which a person stops watching what continues.
+var leaving = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+
+// interrupted is the reason of an end that a person asks for by the first Ctrl-C.
+const interrupted = "interrupted at the terminal"
+
+// attend waits for the result of what is watched. The first Ctrl-C asks it to end; any other signal leaves it.
+func attend[T any](over <-chan T, signals <-chan os.Signal, leave, ask func()) T {
 	for asked := false; ; {
 		select {
-		case err := <-over:
-			shown.Stop()
-			status := statusOf(&fold, done.Run) // "" if no entry of the run was read
-			if err != nil || status == thread.StatusRunning || status == "" {
-				return errors.Join(reach(err), p.left(done))
-			}
-			p.advise(&fold, done)
-			return errors.Join(ended(&fold, done.Run), p.after(ctx, h, done))
+		case result := <-over:
+			return result
 		case sig := <-signals:
 			if asked || sig != syscall.SIGINT {
 				leave()
 				continue
 			}
 			asked = true
-			const reason = "interrupted at the terminal"
-			err := p.askToEnd(ctx, client, done.Run, c.String("harness"), c.String("author"), reason)
-			if err != nil {
-				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
-			}
+			ask()
 		}
 	}
 }
@@ -160,25 +176,10 @@ func (p *program) after(ctx context.Context, h host, done launch.Launched) error
 	return nil
 }
 
-// advise prints how to resume a run that did not complete.
-func (p *program) advise(fold *thread.Fold, done launch.Launched) {
-	run, _ := fold.Run(done.Run)
-	if run.Status == thread.StatusCompleted {
-		return
-	}
-	fmt.Fprintf(p.stderr, "  resume: arbe run --thread %s --resume -- TASK\n", done.Thread)
-}
-
 // synced describes a copy back: "2 files copied back (12 KiB), 1 deleted, 1 conflict".
 func synced(r thread.Synced) string {
 	return fmt.Sprintf("%s copied back (%s), %d deleted, %s", view.Count(int64(r.Copied), "file"),
 		view.Size(r.Bytes), r.Deleted, view.Count(int64(len(r.Conflicts)), "conflict"))
-}
-
-// left is the error with which the program stops watching a run that continues.
-func (p *program) left(done launch.Launched) error {
-	return cmdline.Fail(1, "the run continues: arbe thread tail %s shows it, arbe cancel %s ends it", done.Thread,
-		done.Thread)
 }
 
 // ended is the error with which the program ends after the run; nil if the run has completed.

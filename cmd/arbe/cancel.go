@@ -61,8 +61,17 @@ func (p *program) cancelAction(c *cli.Context) error {
 	}
 	if statusOf(fold, run) == thread.StatusRunning {
 		err = p.askToEnd(c.Context, cl, run, harness, cmd.author, reason)
-	} else if run, err = cmd.cancelTask(c.Context, id, run, reason); err == nil && run == "" {
-		err = noOpenRun(cl, fold, named, unread)
+	} else {
+		var ended bool
+		switch run, ended, err = cmd.cancelTask(c.Context, id, run, reason); {
+		case err != nil:
+		case run == "":
+			err = noOpenRun(cl, fold, named, unread)
+		case ended:
+			fmt.Fprintf(p.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
+		default:
+			fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
+		}
 	}
 	if err != nil || !c.Bool("wait") {
 		return err
@@ -94,27 +103,41 @@ func noOpenRun(cl *client.Client, fold *thread.Fold, run string, unread error) e
 		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), cl.Thread)
 }
 
-// cancelTask ends a task that waits for a host to launch it, and returns its run; "" where none waits, or where that is
-// not the run that was named. A host that launches the task meanwhile ends it.
-func (c command) cancelTask(ctx context.Context, id, named, reason string) (run string, err error) {
+// cancelTask asks for the end of a thread's task that waits for a host to launch it, and ends it unless a host has it:
+// then that one does, and ended is false. It returns the task's run; "" where none waits, or where that is not the run
+// that was named.
+func (c command) cancelTask(ctx context.Context, id, named, reason string) (run string, ended bool, err error) {
 	h, err := c.host()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	o, waits, err := h.queued(ctx, id)
 	if err != nil || !waits || named != "" && named != o.Run() {
-		return "", databaseExit(err)
+		return "", false, databaseExit(err)
 	}
-	ended, err := h.cancelTask(ctx, o, c.author, reason)
-	switch {
+	run = o.Run()
+	client, err := h.client(id)
+	if err != nil {
+		return run, false, err
+	}
+	if _, err = client.Append(ctx, []thread.Entry{endOf(run, o.Harness, c.author, reason)}); err != nil {
+		return run, false, reach(err)
+	}
+	switch err = h.withdraw(ctx, id); {
+	case rows.IsAway(err):
+		return run, false, databaseExit(err)
 	case err != nil:
-		return "", err
-	case ended:
-		fmt.Fprintf(c.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
-	default:
-		fmt.Fprintf(c.stderr, "asked run %s to end\n", o.Run())
+		return run, false, reach(err)
 	}
-	return o.Run(), nil
+	fold, _, err := readRuns(ctx, client, "signal.") // the server may have ended it before
+	if err != nil || statusOf(fold, run) != thread.StatusCancelled {
+		return run, false, reach(err)
+	}
+	s, err := h.reconciler().Thread(ctx, id)
+	if !s.Open {
+		h.forget(id)
+	}
+	return run, true, reach(err)
 }
 
 // askToEnd asks a run to end.
@@ -177,30 +200,4 @@ func (h host) withdraw(ctx context.Context, id string) error {
 	to := h.provision(nil, slog.New(slog.DiscardHandler))
 	_, err = to.Withdraw(ctx, control.Queue{DB: db, Host: "withdraw:" + uuid.NewString()}, o)
 	return err
-}
-
-// cancelTask asks for the end of a task that waits, and ends it unless a host has it: then that one does.
-func (h host) cancelTask(ctx context.Context, o rows.Task, author, reason string) (ended bool, err error) {
-	client, err := h.client(o.Thread)
-	if err != nil {
-		return false, err
-	}
-	if _, err = client.Append(ctx, []thread.Entry{endOf(o.Run(), o.Harness, author, reason)}); err != nil {
-		return false, reach(err)
-	}
-	switch err = h.withdraw(ctx, o.Thread); {
-	case rows.IsAway(err):
-		return false, databaseExit(err)
-	case err != nil:
-		return false, reach(err)
-	}
-	fold, _, err := readRuns(ctx, client, "signal.") // the server may have ended it before
-	if err != nil || statusOf(fold, o.Run()) != thread.StatusCancelled {
-		return false, reach(err)
-	}
-	s, err := h.reconciler().Thread(ctx, o.Thread)
-	if !s.Open {
-		h.forget(o.Thread)
-	}
-	return true, reach(err)
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -139,7 +138,7 @@ func (p *program) execAction(c *cli.Context) error {
 	}
 	// From here on: a signal that comes while the command is started ends the start, or is followExec's.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, leaving...)
 	defer signal.Stop(signals)
 	// Noted before the command exists, so reconcile --all finds it.
 	if err := remember(h.data, id); err != nil {
@@ -211,34 +210,23 @@ func (p *program) followExec(
 		end, ok, err := exec.Follow(ctx, cl, posted.ID, posted.Offset, p.printOutput)
 		over <- result{end, ok, err}
 	}()
-	for asked := false; ; {
-		select {
-		case r := <-over:
-			if r.err != nil || !r.ok {
-				return errors.Join(reach(r.err), cmdline.Fail(1,
-					"the command continues: arbe thread tail %s shows it, arbe exec --cancel %s %[1]s ends it",
-					posted.Thread, posted.ID))
-			}
-			drop(ctx)
-			return p.execEnded(r.end, posted)
-		case sig := <-signals:
-			if asked || sig != syscall.SIGINT {
-				leave()
-				continue
-			}
-			asked = true
-			const reason = "interrupted at the terminal"
-			// A second signal ends the tries of a server that is away: the loop receives it, too.
-			trying, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			err := exec.Ask(trying, cl, posted.ID, posted.Author, reason)
-			stop()
-			if err != nil {
-				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
-				continue
-			}
-			fmt.Fprintln(p.stderr, "asked the command to end")
+	r := attend(over, signals, leave, func() {
+		// A second signal ends the tries of a server that is away: attend receives it, too.
+		trying, stop := signal.NotifyContext(ctx, leaving...)
+		defer stop()
+		if err := exec.Ask(trying, cl, posted.ID, posted.Author, interrupted); err != nil {
+			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
+			return
 		}
+		fmt.Fprintln(p.stderr, "asked the command to end")
+	})
+	if r.err != nil || !r.ok {
+		return errors.Join(reach(r.err), cmdline.Fail(1,
+			"the command continues: arbe thread tail %s shows it, arbe exec --cancel %s %[1]s ends it",
+			posted.Thread, posted.ID))
 	}
+	drop(ctx)
+	return p.execEnded(r.end, posted)
 }
 
 // printOutput prints a piece of a command's output on the stream that it came from.

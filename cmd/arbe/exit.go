@@ -197,12 +197,8 @@ func doubtful(ctx context.Context, cl *client.Client, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	if token, terr := cl.Token(); terr == nil {
-		path := "/api/threads/" + cl.Thread + "/reconcile"
-		body, aerr := ask(ctx, http.MethodPost, cl.Base, path, token, nil)
-		if aerr == nil {
-			_ = body.Close() // who is asked next finds out
-		}
+	if body, aerr := ask(ctx, cl, http.MethodPost, "/api/threads/"+cl.Thread+"/reconcile", nil); aerr == nil {
+		_ = body.Close() // who is asked next finds out
 	}
 	return &cmdline.Exit{Status: exitBusy, Cause: err}
 }

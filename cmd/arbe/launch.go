@@ -146,7 +146,11 @@ func (p *program) launchCommand() *cli.Command {
 			"TASK may be left out with --live. Exit status 75: the thread has an open run.\n\n" + launchHelp,
 		Flags: launchFlags(),
 		Action: func(c *cli.Context) error {
-			done, err := p.launch(c, "")
+			h, err := p.command(c).host()
+			if err != nil {
+				return err
+			}
+			done, err := p.launch(c, h, "")
 			if err != nil {
 				return err
 			}
@@ -176,19 +180,14 @@ Exit status: 0 if the verdict is completed, else the agent's own (128+n for sign
 
 // launch launches the task of a command line. attached is this process's hold of the box if there is work after the
 // run; "" for none.
-func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
-	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
-	h, err := p.command(c).host()
-	if err != nil {
-		return fail(err)
-	}
+func (p *program) launch(c *cli.Context, h host, attached string) (done launch.Launched, err error) {
 	o, err := p.orderFrom(c, h)
 	if err != nil {
-		return fail(err)
+		return done, err
 	}
 	ctx := c.Context
 	if err := p.place(ctx, h, &o); err != nil {
-		return fail(err)
+		return done, err
 	}
 	cl, task := o.client, o.Task
 	steps := cmdline.NewSteps(p.stderr)
@@ -204,28 +203,26 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		err = p.checkPush(ctx, task.Box)
 	}
 	if err != nil {
-		return fail(err)
+		return done, err
 	}
 	if task.After.Work() {
 		l.Attached = attached
 	}
 	if err := remember(h.data, task.Thread); err != nil {
-		return fail(err) // noted before the run exists, so reconcile --all finds it
+		return done, err // noted before the run exists, so reconcile --all finds it
 	}
 	begun := false
 	l.Begun = func() {
 		begun = true
 		p.comeBack(task.Thread)
 	}
-	done, err := l.Launch(ctx, task)
+	done, err = l.Launch(ctx, task)
 	steps.End()
 	switch {
-	case err != nil && !begun && ofServer(err):
+	case err != nil && !begun && ofServer(err), client.Gone(err):
 		return done, reachThread(cl, err)
 	case errors.As(err, new(*launch.BusyError)):
 		return done, &cmdline.Exit{Status: exitBusy, Cause: err}
-	case client.Gone(err):
-		return done, reachThread(cl, err)
 	case errors.As(err, new(*reap.DoubtError)):
 		return done, doubtful(ctx, cl, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
 	case errors.Is(err, launch.ErrRow):

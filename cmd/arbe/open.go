@@ -162,9 +162,9 @@ func (p *program) shareAction(c *cli.Context) error {
 // site is the page of a thread server.
 type site struct {
 	data    daemon.Data
+	client  *client.Client
 	base    string // where this program reaches it
 	browser string // where a browser does
-	token   string
 }
 
 // site returns the page of the configured server, with a token that may make links. given is the server's address as a
@@ -191,7 +191,8 @@ func (c command) site(given string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &site{d, base, u.String(), signed}, nil
+	cl := &client.Client{Base: thread.BaseURL(base), Token: client.StaticToken(signed)}
+	return &site{d, cl, base, u.String()}, nil
 }
 
 // pageToken returns a token of the scope page:open: the one in the environment, or one that is signed here.
@@ -229,7 +230,7 @@ func (s *site) ask(ctx context.Context, method, path string, body, out any) erro
 	if body != nil {
 		sent = thread.Marshal(body)
 	}
-	answer, err := ask(ctx, method, s.base, path, s.token, sent)
+	answer, err := ask(ctx, s.client, method, path, sent)
 	var refused *client.StatusError
 	switch {
 	case errors.As(err, &refused) && refused.Code == "":

@@ -175,9 +175,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := daemon.Config{
-		Addr: c.String(
-			"addr",
-		), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
+		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
 		Insecure: c.Bool("insecure-loopback"),
 		Limits: daemon.Limits{
 			Rate:        server.Rate{PerSecond: c.Float64("rate")},
@@ -197,8 +195,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if c.String("engine") == "nats" {
 		cfg.NATS = &daemon.NATS{
 			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"),
-			Shards:   c.Int("nats-shards"),
-			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
+			Shards: c.Int("nats-shards"), Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
 		}
 	}
 	access, err := p.accessLog(c.String("access-log"))

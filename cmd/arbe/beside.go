@@ -36,7 +36,7 @@ func (c command) beside(cfg daemon.Config, s daemon.Serving) beside {
 	return beside{h, s, cfg.Logger}
 }
 
-// reconciler returns a reconciler that knows what the server knows.
+// reconciler returns a reconciler that reads threads from the server's index where that has them.
 func (b beside) reconciler() *reconcile.Reconciler {
 	r := b.host.reconciler()
 	r.Log = b.log

@@ -76,14 +76,19 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil || !c.Bool("wait") {
 		return err
 	}
-	err = cl.Only("signal.").Follow(c.Context, cmp.Or(next, "0"), func(e thread.Entry) error {
+	return p.awaitEnd(c.Context, cl, next, fold, run)
+}
+
+// awaitEnd follows a thread from an offset until a run has ended, and prints its status.
+func (p *program) awaitEnd(ctx context.Context, cl *client.Client, next string, fold *thread.Fold, run string) error {
+	err := cl.Only("signal.").Follow(ctx, cmp.Or(next, "0"), func(e thread.Entry) error {
 		fold.Add(e)
 		if s := statusOf(fold, run); s != "" && s != thread.StatusRunning {
 			return client.ErrStop
 		}
 		return nil
 	}, nil)
-	if err != nil || c.Context.Err() != nil {
+	if err != nil || ctx.Err() != nil {
 		return reach(err)
 	}
 	fmt.Fprintln(p.stdout, statusOf(fold, run))

@@ -40,13 +40,8 @@ func (p *program) command(c *cli.Context) command {
 	return command{
 		program: p, args: c.Args().Slice(), folder: c.String("data"), database: c.String("database"),
 		keys: keysetOf(c), house: c.String("house"), author: c.String("author"), json: c.Bool("json"),
-		limits: limitsOf(c),
+		limits: limits{c.Duration("orphan-after"), c.Duration("reap-after"), c.Duration("notify-after")},
 	}
-}
-
-// limitsOf reads the flags of reconcileFlags.
-func limitsOf(c *cli.Context) limits {
-	return limits{c.Duration("orphan-after"), c.Duration("reap-after"), c.Duration("notify-after")}
 }
 
 // first returns the first argument; "" without any.

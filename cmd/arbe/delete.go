@@ -70,8 +70,7 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return reachThread(cl, err)
 	}
-	if d, err := cmd.data(); err == nil {
-		host{data: d}.forget(id)
-	}
+	d, _ := cmd.data() // the client has read it
+	host{data: d}.forget(id)
 	return body.Close()
 }

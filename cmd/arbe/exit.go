@@ -71,7 +71,8 @@ func reachThread(cl *client.Client, err error) error {
 	case client.NoThread(err):
 		return noThread(cl.Thread)
 	case client.Foreign(err):
-		return foreign(cl, err)
+		const text = "%s answers, but is no thread server: check ARBE_STREAM_URL (%s)"
+		return cmdline.Fail(exitNoReach, text, cl.Address(), foreignAnswer(err))
 	}
 	return reach(err)
 }
@@ -79,12 +80,6 @@ func reachThread(cl *client.Client, err error) error {
 // noThread is the error of a thread that does not exist.
 func noThread(id string) error {
 	return cmdline.Fail(exitNoThread, "no such thread: %s; arbe ls lists the threads", id)
-}
-
-// foreign is the error of a server that is no thread server.
-func foreign(cl *client.Client, err error) error {
-	return cmdline.Fail(exitNoReach,
-		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", cl.Address(), foreignAnswer(err))
 }
 
 // foreignAnswer describes the answer of another server, without the page that it may be.

@@ -181,8 +181,12 @@ Exit status: 0 if the verdict is completed, else the agent's own (128+n for sign
 // launch launches the task of a command line. attached is this process's hold of the box if there is work after the
 // run; "" for none.
 func (p *program) launch(c *cli.Context, h host, attached string) (done launch.Launched, err error) {
-	o, err := p.orderFrom(c, h)
-	if err != nil {
+	o := order{
+		provider: c.String("sandbox"), providerSet: c.IsSet("sandbox"), house: c.String("house"),
+		agent: c.String("agent"), environment: c.String("environment"), file: c.String("environment-file"),
+		to: h.provision(nil, nil),
+	}
+	if o.Task, err = p.taskFrom(c, h); err != nil {
 		return done, err
 	}
 	ctx := c.Context
@@ -214,7 +218,8 @@ func (p *program) launch(c *cli.Context, h host, attached string) (done launch.L
 	begun := false
 	l.Begun = func() {
 		begun = true
-		p.comeBack(task.Thread)
+		const text = "▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s        ends it\n"
+		fmt.Fprintf(p.stderr, text, task.Thread)
 	}
 	done, err = l.Launch(ctx, task)
 	steps.End()
@@ -231,13 +236,4 @@ func (p *program) launch(c *cli.Context, h host, attached string) (done launch.L
 		return done, cmdline.Fail(1, "launch on thread %s: %w", task.Thread, err)
 	}
 	return done, nil
-}
-
-// comeBack prints the thread's id, and the commands that show its run and end it.
-func (p *program) comeBack(id string) {
-	fmt.Fprintf(
-		p.stderr,
-		"▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s        ends it\n",
-		id,
-	)
 }

@@ -149,20 +149,23 @@ func (q listQuery) print(pages iter.Seq2[client.ListPage, error], empty string, 
 		if err != nil {
 			return err
 		}
-		if most > 0 && n+len(page.Threads) > most {
-			page.Threads, more = page.Threads[:most-n], true
+		if most > 0 {
+			left := most - n
+			more = len(page.Threads) > left || len(page.Threads) == left && page.Cursor != ""
+			page.Threads = page.Threads[:min(left, len(page.Threads))]
 		}
 		n += len(page.Threads)
 		if now = page.Now; now.IsZero() {
 			now = time.Now()
 		}
-		if tabular {
-			rows = append(rows, page.Threads...)
-		} else if err := listing.WriteRows(out, page.Threads, now, q.json); err != nil {
-			return err
+		for _, v := range page.Threads {
+			if tabular {
+				rows = append(rows, v)
+			} else if err := listing.WriteRow(out, v, now, q.json); err != nil {
+				return err
+			}
 		}
-		if more || most > 0 && n == most && page.Cursor != "" {
-			more = true
+		if more {
 			break
 		}
 	}

@@ -122,18 +122,6 @@ func (p *program) checkPush(ctx context.Context, box sandbox.Options) error {
 	return nil
 }
 
-// orderFrom reads the command line of a launch.
-func (p *program) orderFrom(c *cli.Context, h host) (order, error) {
-	o := order{
-		provider: c.String("sandbox"), providerSet: c.IsSet("sandbox"), house: c.String("house"),
-		agent: c.String("agent"), environment: c.String("environment"), file: c.String("environment-file"),
-		to: h.provision(nil, nil),
-	}
-	var err error
-	o.Task, err = p.taskFrom(c, h)
-	return o, err
-}
-
 // taskFrom reads the task of a launch's command line.
 func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 	spec, err := catalog.Lookup(c.String("harness"))

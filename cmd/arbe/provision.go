@@ -21,15 +21,11 @@ import (
 func provisionFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "launches", Value: 4, Usage: "launch `N` delegated tasks at the same time"},
-		localBoxesFlag(),
-	}
-}
-
-func localBoxesFlag() cli.Flag {
-	return &cli.BoolFlag{
-		Name: "local-boxes",
-		Usage: "let members of houses, and commands over HTTP, use local boxes, which run as the user of\n" +
-			"this process",
+		&cli.BoolFlag{
+			Name: "local-boxes",
+			Usage: "let members of houses, and commands over HTTP, use local boxes, which run as the user of\n" +
+				"this process",
+		},
 	}
 }
 

@@ -194,24 +194,18 @@ func (l *boxList) join(ctx context.Context) (all []listed) {
 // rowOf returns the row of a machine, nil where it has none, and what is wrong between the two.
 func (l *boxList) rowOf(m sandbox.Box) (row *rows.UsedBox, fault string) {
 	label := m.Labels[sandbox.LabelRow]
-	find := func(is func(rows.UsedBox) bool) bool {
-		i := slices.IndexFunc(l.rows, is)
-		if i >= 0 {
-			row = &l.rows[i]
+	i := slices.IndexFunc(l.rows, func(r rows.UsedBox) bool {
+		return label != "" && r.ID == label || label == "" && r.Provider == m.Ref.Provider && r.Ref == m.Ref.ID
+	})
+	if i < 0 {
+		if label != "" && l.rows != nil {
+			fault = "its row " + label + " does not exist: arbe sandbox rm deletes it"
 		}
-		return i >= 0
+		return nil, fault
 	}
-	switch {
-	case l.rows == nil:
-		return nil, ""
-	case label == "" && !find(func(r rows.UsedBox) bool {
-		return r.Provider == m.Ref.Provider && r.Ref == m.Ref.ID
-	}):
-		return nil, ""
+	switch row = &l.rows[i]; {
 	case label == "":
 		return row, fmt.Sprintf("no thread uses it: it has no label %s=%s", sandbox.LabelRow, row.ID)
-	case !find(func(r rows.UsedBox) bool { return r.ID == label }):
-		return nil, "its row " + label + " does not exist: arbe sandbox rm deletes it"
 	case row.Status == rows.BoxDead:
 		return row, "its row is dead: arbe reconcile --all deletes it"
 	case row.Ref != "" && row.Ref != m.Ref.ID:

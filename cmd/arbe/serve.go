@@ -195,7 +195,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if c.String("engine") == "nats" {
 		cfg.NATS = &daemon.NATS{
 			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"),
-			Shards: c.Int("nats-shards"), Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
+			Shards: c.Int("nats-shards"), Replicas: c.Int("nats-replicas"),
+			AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
 		}
 	}
 	access, err := p.accessLog(c.String("access-log"))

@@ -284,11 +284,6 @@ func (p *program) setThread(c *cli.Context, s control.Scope) error {
 	if change.Closed != nil && errors.Is(err, rows.ErrInvalid) {
 		err = fmt.Errorf("thread %s: %w: an agent drives it, and only chats are closed", id, rows.ErrInvalid)
 	}
-	return noRow(id, err)
-}
-
-// noRow names a thread that has no row.
-func noRow(id string, err error) error {
 	if errors.Is(err, rows.ErrAbsent) {
 		const text = "no such thread of a house: %s; arbe ls --house HOUSE lists them"
 		return cmdline.Fail(exitNoThread, text, id)

@@ -56,10 +56,10 @@ func pushed(out push.Outcome) thread.Pushed {
 	}
 }
 
-// unsaved describes work in a box that is nowhere else; "" for none. Where the box itself can't tell, that is the
-// description. An error means that the box could not be asked.
-func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (what string, err error) {
-	if b.Labels[sandbox.LabelTree] == sandbox.TreeFolder {
+// unsaved describes work in a box, whose working directory is a tree of this kind, that is nowhere else; "" for none.
+// Where the box itself can't tell, that is the description. An error means that the box could not be asked.
+func unsaved(ctx context.Context, box sandbox.Sandbox, tree string) (what string, err error) {
+	if tree == sandbox.TreeFolder {
 		var changed bool
 		if changed, err = launch.FolderChanged(ctx, box); changed {
 			what = "its copy of the folder has changes"
@@ -102,7 +102,7 @@ func unsavedAnywhere(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (s
 			if err != nil {
 				return "", err
 			}
-			what, err := unsaved(ctx, at, sandbox.Box{Labels: map[string]string{sandbox.LabelTree: tree}})
+			what, err := unsaved(ctx, at, tree)
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", path, err)
 			}
@@ -112,7 +112,7 @@ func unsavedAnywhere(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (s
 		}
 	}
 	if b.Labels[sandbox.LabelRepositories] == "" && b.Labels[sandbox.LabelFolders] == "" {
-		return unsaved(ctx, box, b)
+		return unsaved(ctx, box, b.Labels[sandbox.LabelTree])
 	}
 	slices.Sort(found)
 	return strings.Join(found, "; "), nil

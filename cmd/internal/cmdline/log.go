@@ -89,7 +89,7 @@ func Colored() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") !=
 
 // Arguments of the terminal's SGR sequence.
 const (
-	styleDim    = "2"
+	StyleDim    = "2"
 	StyleRed    = "31"
 	StyleGreen  = "32"
 	StyleYellow = "33"
@@ -137,7 +137,7 @@ func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 	text := h.paint(style, mark+" "+clean(line.Text)) + "\n"
 	for _, more := range line.More {
-		text += h.paint(styleDim, "  "+clean(more)) + "\n"
+		text += h.paint(StyleDim, "  "+clean(more)) + "\n"
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,9 +201,9 @@ func marks(level slog.Level) (mark, style string) {
 	case level >= slog.LevelWarn:
 		return "!", StyleYellow
 	case level >= slog.LevelInfo:
-		return "▸", styleDim
+		return "▸", StyleDim
 	}
-	return "·", styleDim
+	return "·", StyleDim
 }
 
 func (h *textHandler) paint(style, text string) string {
@@ -235,7 +235,7 @@ func clean(s string) string {
 func Mark(state string) (mark, style string) {
 	switch state {
 	case "idle":
-		return "·", styleDim
+		return "·", StyleDim
 	case "running":
 		return "●", styleCyan
 	case "waiting":
@@ -251,5 +251,5 @@ func Mark(state string) (mark, style string) {
 	case "cancelled":
 		return "-", StyleYellow
 	}
-	return "?", styleDim
+	return "?", StyleDim
 }

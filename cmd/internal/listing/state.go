@@ -87,16 +87,6 @@ func Words(v thread.Summary, now time.Time) []string {
 	return words
 }
 
-// WriteRows writes threads as lines for programs, as WriteRow does.
-func WriteRows(w io.Writer, rows []thread.Summary, now time.Time, asJSON bool) error {
-	for _, v := range rows {
-		if err := WriteRow(w, v, now, asJSON); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // WriteRow writes a thread as a line for programs: its fields with tabs between them, or one JSON object.
 func WriteRow(w io.Writer, v thread.Summary, now time.Time, asJSON bool) error {
 	state, silence := StateOf(v, now)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/view"
 )
 
@@ -32,7 +33,7 @@ func (s *Screen) paint(style, text string) string {
 	if !s.Color || style == "" || text == "" {
 		return text
 	}
-	return "\x1b[" + style + "m" + text + "\x1b[0m"
+	return cmdline.Paint(style, text)
 }
 
 // lines writes a text, wrapped, each line with the indent and in the style.

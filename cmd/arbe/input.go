@@ -29,21 +29,10 @@ func (p *program) types() bool {
 // mostTyped bounds one text that is typed or pasted, in bytes.
 const mostTyped = thread.MaxEntry
 
-// source is the input of a command. The caller closes it.
-type source struct {
-	io.Reader
-	io.Closer
-}
-
-// keptOpen is a file that others still use.
-type keptOpen struct{ io.Writer }
-
-// Close does nothing.
-func (keptOpen) Close() error { return nil }
-
-// given returns stdin. Reads of it end with the context. A person at a terminal is asked for what is read.
-func (p *program) given(ctx context.Context, what string) source {
-	plain := source{stdin.Reader(ctx, p.stdin), keptOpen{}}
+// given returns stdin. Reads of it end with the context. A person at a terminal is asked for what is read. The
+// caller closes the result.
+func (p *program) given(ctx context.Context, what string) io.ReadCloser {
+	plain := io.NopCloser(stdin.Reader(ctx, p.stdin))
 	if !p.types() {
 		return plain
 	}
@@ -52,19 +41,19 @@ func (p *program) given(ctx context.Context, what string) source {
 	if err != nil {
 		return plain // a system whose terminals give lines alone
 	}
-	return source{t, t}
+	return t
 }
 
-// open returns what a file has, or stdin for "-".
-func (p *program) open(ctx context.Context, file, what string) (source, error) {
+// open opens a file, or stdin for "-".
+func (p *program) open(ctx context.Context, file, what string) (io.ReadCloser, error) {
 	if file == "-" {
 		return p.given(ctx, what), nil
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return source{}, cmdline.Unread("", err)
+		return nil, cmdline.Unread("", err)
 	}
-	return source{f, f}, nil
+	return f, nil
 }
 
 // input posts the texts on stdin as chats to a live run that is watched.
@@ -92,7 +81,7 @@ func (p *program) texts(
 			return "", cmp.Or(lines.Err(), io.EOF)
 		}
 		return strings.TrimSuffix(lines.Text(), "\r"), nil
-	}, keptOpen{}
+	}, io.NopCloser(nil)
 }
 
 // post posts the chats that next returns, in order, and then asks the run to do what is queued and to end. A terminal

@@ -110,18 +110,16 @@ func (p *program) sandboxPush(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
+	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on onThread) error {
 		o.Intent = c.String("title")
-		if on != nil {
+		if on.client != nil {
 			o.Thread, o.Run = on.client.Thread, on.run.ID
 		}
 		out := push.Push(c.Context, box, o)
 		_ = json.NewEncoder(p.stdout).Encode(out) // a closed stdout has no reader
-		err := on.post(c.Context, thread.TypePush, func(s thread.Signal) (string, any) {
-			result := pushed(out)
-			result.Signal = s
-			return fmt.Sprintf("push.%d", on.run.Pushes), result
-		})
+		result := pushed(out)
+		result.Signal = on.signal(thread.TypePush)
+		err := on.post(c.Context, fmt.Sprintf("push.%d", on.run.Pushes), result)
 		if out.Error != "" {
 			return errors.Join(err, &cmdline.Exit{Status: 1})
 		}
@@ -137,7 +135,7 @@ func (p *program) sandboxPull(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
+	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on onThread) error {
 		result, mine := h.folders.pull(c.Context, box, c.Bool("delete"))
 		if !mine {
 			const text = "%s has no folder of this host: run arbe sandbox pull on the host that launched it"
@@ -146,10 +144,8 @@ func (p *program) sandboxPull(c *cli.Context) error {
 		if result.Conflicts == nil {
 			result.Conflicts = []string{}
 		}
-		err := on.post(c.Context, thread.TypeSync, func(s thread.Signal) (string, any) {
-			result.Signal = s
-			return fmt.Sprintf("sync.%d", on.run.Syncs), result
-		})
+		result.Signal = on.signal(thread.TypeSync)
+		err := on.post(c.Context, fmt.Sprintf("sync.%d", on.run.Syncs), result)
 		if result.Error != "" {
 			return errors.Join(errors.New(result.Error), err)
 		}
@@ -159,27 +155,30 @@ func (p *program) sandboxPull(c *cli.Context) error {
 	})
 }
 
-// onThread is the newest run of a box, on its thread.
+// onThread is the newest run of a box, on its thread; without a client for a box that has none.
 type onThread struct {
 	client *client.Client
 	run    thread.Run
 }
 
-// post posts a result on the thread of the box. For a box without a thread (nil) it does nothing.
-func (o *onThread) post(ctx context.Context, typ string, result func(thread.Signal) (id string, payload any)) error {
-	if o == nil {
+// signal returns the fields that each signal about the run has.
+func (o onThread) signal(typ string) thread.Signal {
+	return thread.Signal{Type: typ, RunID: o.run.ID, Harness: o.run.Harness}
+}
+
+// post posts a result about the run, if there is one.
+func (o onThread) post(ctx context.Context, id string, result any) error {
+	if o.client == nil {
 		return nil
 	}
-	id, payload := result(thread.Signal{Type: typ, RunID: o.run.ID, Harness: o.run.Harness})
-	_, err := o.client.Append(
-		ctx,
-		[]thread.Entry{{ID: o.run.ID + "." + id, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload)}},
-	)
+	_, err := o.client.Append(ctx, []thread.Entry{
+		{ID: o.run.ID + "." + id, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(result)},
+	})
 	return reach(err)
 }
 
 // using opens a box and holds it while f uses it.
-func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox, on *onThread) error) error {
+func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox, on onThread) error) error {
 	ref, provider, err := h.boxNamed(arg)
 	if err != nil {
 		return err
@@ -213,21 +212,21 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	return f(box, on)
 }
 
-// newestRun returns the newest run of a box; nil if its label names no thread, or the thread has no run in it.
-func (h host) newestRun(ctx context.Context, ref sandbox.Ref, labels map[string]string) (*onThread, error) {
+// newestRun returns the newest run of a box, if its label names a thread that has one in it.
+func (h host) newestRun(ctx context.Context, ref sandbox.Ref, labels map[string]string) (onThread, error) {
 	id := labels[sandbox.LabelThread]
 	if !thread.ValidThread(id) {
-		return nil, nil
+		return onThread{}, nil
 	}
 	fold, err := h.fold(ctx, id)
 	if err != nil {
-		return nil, err
+		return onThread{}, err
 	}
 	for _, r := range slices.Backward(fold.Runs()) {
 		if in := r.Box(); in != nil && in.Provider == ref.Provider && in.Ref == ref.ID {
 			cl, err := h.client(id)
-			return &onThread{cl, r}, err
+			return onThread{cl, r}, err
 		}
 	}
-	return nil, nil
+	return onThread{}, nil
 }

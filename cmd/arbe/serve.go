@@ -264,7 +264,10 @@ func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	case "":
 		return nil, nil
 	case "-":
-		return keptOpen{p.stderr}, nil
+		return struct {
+			io.Writer
+			io.Closer
+		}{p.stderr, io.NopCloser(nil)}, nil // others still use stderr
 	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -39,6 +39,7 @@ func (p *program) runAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	harness, author := c.String("harness"), c.String("author")
 	// The run no longer needs this process: a signal is for the watching alone.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, leaving...)
@@ -70,14 +71,13 @@ func (p *program) runAction(c *cli.Context) error {
 		})
 	}()
 	if c.Bool("live") {
-		in := input{p, done, c.String("harness"), c.String("author")}
 		poster, err := h.client(done.Thread) // one of its own, which logs
 		if err != nil {
 			return err
 		}
 		next, typing := p.texts(ctx, mostTyped, true)
 		var posting sync.WaitGroup
-		posting.Go(func() { in.post(ctx, poster, next) })
+		posting.Go(func() { p.postTexts(ctx, poster, done.Run, harness, author, next) })
 		defer func() {
 			leave()
 			posting.Wait()
@@ -85,8 +85,7 @@ func (p *program) runAction(c *cli.Context) error {
 		}()
 	}
 	err = attend(over, signals, leave, func() {
-		err := p.askToEnd(ctx, client, done.Run, c.String("harness"), c.String("author"), interrupted)
-		if err != nil {
+		if err := p.askToEnd(ctx, client, done.Run, harness, author, interrupted); err != nil {
 			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
 		}
 	})

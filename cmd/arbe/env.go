@@ -134,30 +134,23 @@ func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House)
 	}, func(row []string) []string { return row })
 }
 
-// defaultEnvironmentCommand has an argument that may be left out, unlike the others.
+// defaultEnvironmentCommand takes --none in place of its argument.
 func (p *program) defaultEnvironmentCommand() *cli.Command {
-	set := houseCommand(cli.Command{
+	cmd := houseCommand(cli.Command{
 		Name: "default", ArgsUsage: "ENVIRONMENT",
 		Usage: "make an environment that of the house's threads without one",
 	}, func(c *cli.Context, s control.Scope, h rows.House) error {
+		if c.Bool("none") {
+			return s.SetDefaultEnvironment(c.Context, h.ID, "")
+		}
 		e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 		if err != nil {
 			return err
 		}
 		return s.SetDefaultEnvironment(c.Context, h.ID, e.ID)
 	})
-	unset := houseCommand(cli.Command{}, func(c *cli.Context, s control.Scope, h rows.House) error {
-		return s.SetDefaultEnvironment(c.Context, h.ID, "")
-	})
-	set.Flags = append(set.Flags, &cli.BoolFlag{Name: "none", Usage: "leave the house without a default environment"})
-	one := set.Action
-	set.Action = func(c *cli.Context) error {
-		if c.Bool("none") {
-			return unset.Action(c)
-		}
-		return one(c)
-	}
-	return set
+	cmd.Flags = append(cmd.Flags, &cli.BoolFlag{Name: "none", Usage: "leave the house without a default environment"})
+	return cmd
 }
 
 // environmentAction returns the action of a command that changes one environment.

@@ -12,7 +12,6 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/stdin"
-	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
@@ -56,14 +55,6 @@ func (p *program) open(ctx context.Context, file, what string) (io.ReadCloser, e
 	return f, nil
 }
 
-// input posts the texts on stdin as chats to a live run that is watched.
-type input struct {
-	*program
-	run     launch.Launched
-	harness string
-	author  string
-}
-
 // texts returns what yields the texts on stdin, of most bytes: each line, and at a terminal what is typed or pasted
 // before Enter. With echo false that is not shown. The caller closes it.
 func (p *program) texts(
@@ -84,38 +75,38 @@ func (p *program) texts(
 	}, io.NopCloser(nil)
 }
 
-// post posts the chats that next returns, in order, and then asks the run to do what is queued and to end. A terminal
-// that has hung up asks for nothing. A failure is reported on stderr. What follows a chat that can't be posted is read
-// and posted, too.
-func (in input) post(ctx context.Context, cl *client.Client, next func() (string, error)) {
-	typed := in.types()
+// postTexts posts the chats that next returns to a live run, in order, and then asks the run to do what is queued and to
+// end. A terminal that has hung up asks for nothing. A failure is reported on stderr, unless the program has stopped
+// watching the run. What follows a chat that can't be posted is read and posted, too.
+func (p *program) postTexts(
+	ctx context.Context, cl *client.Client, run, harness, author string, next func() (string, error),
+) {
+	report := func(err error) {
+		if ctx.Err() == nil {
+			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
+		}
+	}
+	typed := p.types()
 	for {
 		text, err := next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			in.report(ctx, fmt.Errorf("read the chats from stdin: %w; the run continues", err))
+			report(fmt.Errorf("read the chats from stdin: %w; the run continues", err))
 			return
 		}
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		if _, err := cl.Append(ctx, []thread.Entry{chatOf(text, thread.DeliverSteer, in.author)}); err != nil {
-			in.report(ctx, fmt.Errorf("post a chat: %w", reachThread(cl, err)))
+		if _, err := cl.Append(ctx, []thread.Entry{chatOf(text, thread.DeliverSteer, author)}); err != nil {
+			report(fmt.Errorf("post a chat: %w", reachThread(cl, err)))
 		}
 	}
-	if ctx.Err() != nil || typed && !in.types() {
+	if ctx.Err() != nil || typed && !p.types() {
 		return
 	}
-	if err := in.askToFinish(ctx, cl, in.run.Run, in.harness, in.author); err != nil {
-		in.report(ctx, err)
-	}
-}
-
-// report writes a failure to stderr, unless the program has stopped watching the run.
-func (in input) report(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		fmt.Fprintf(in.stderr, "arbe: %v\n", err)
+	if err := p.askToFinish(ctx, cl, run, harness, author); err != nil {
+		report(err)
 	}
 }

@@ -26,11 +26,15 @@ func jsonFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print one JSON object for each"}
 }
 
-// rowsCommand completes a command on the database's rows, as the host. Its ArgsUsage names the arguments that it wants.
+// rowsCommand completes a command on the database's rows, as the host. Its ArgsUsage names the arguments that it wants;
+// --none stands for them.
 func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) error) *cli.Command {
 	cmd.Flags = append(cmd.Flags, databaseFlag())
 	cmd.Action = func(c *cli.Context) error {
 		want := strings.Fields(cmd.ArgsUsage)
+		if c.Bool("none") {
+			want = nil
+		}
 		switch {
 		case len(want) == 0 && c.Args().Present():
 			return cmdline.Usage("takes no arguments")

@@ -23,16 +23,16 @@ import (
 // values returns the values of the placeholders in flags and arguments, for completion.
 func values(p *program) map[string]cmdline.Values {
 	return map[string]cmdline.Values{
-		"ID":          {List: p.listThreads},
+		"ID":          p.listThreads,
 		"HARNESS":     cmdline.Words(catalog.Names()...),
 		"PROVIDER":    cmdline.Words("local", "daytona"),
-		"PROVIDER:ID": {List: listBoxes},
-		"HOUSE":       {List: completeHouses},
-		"ENVIRONMENT": {List: completeEnvironments},
+		"PROVIDER:ID": listBoxes,
+		"HOUSE":       completeHouses,
+		"ENVIRONMENT": completeEnvironments,
 		"ENGINE":      cmdline.Words("pebble", "nats"),
 		"SCOPE":       cmdline.Words(slices.Concat(names(scopes), names(serverScopes))...),
-		"VARIABLE":    {List: listVariables},
-		"SOURCE:PATH": cmdline.Files,
+		"VARIABLE":    listVariables,
+		"SOURCE:PATH": nil, // names of files
 	}
 }
 

@@ -26,11 +26,7 @@ import (
 // call. Beside a token of the environment, which may be another server's, the data folder's secret signs for a server
 // on this machine alone.
 func tokensFor(d daemon.Data, url, subject, scope string) (func() (string, error), error) {
-	sign := func(key []byte) (string, error) {
-		return token.Sign(key, token.Grant{
-			Stream: subject, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),
-		})
-	}
+	sign := func(key []byte) (string, error) { return signed(key, subject, scope, 10*time.Minute) }
 	name, given := givenToken()
 	if given == nil {
 		key, err := secret(d)
@@ -55,6 +51,11 @@ func tokensFor(d daemon.Data, url, subject, scope string) (func() (string, error
 		}
 		return token, fail
 	}, nil
+}
+
+// signed returns a new token for a subject with one scope.
+func signed(key []byte, subject, scope string, ttl time.Duration) (string, error) {
+	return token.Sign(key, token.Grant{Stream: subject, Scope: []string{scope}, Until: time.Now().Add(ttl)})
 }
 
 var errElsewhere = errors.New("the data folder's secret is of a server on this machine")

@@ -89,10 +89,7 @@ func (p *program) backupSource(d daemon.Data) (func(context.Context, io.Writer) 
 		return nil, err
 	}
 	cl := &client.Client{Base: thread.BaseURL(url), Token: func() (string, error) {
-		return token.Sign(key, token.Grant{
-			Stream: token.SubjectAdmin, Scope: []string{token.ScopeBackup},
-			Until: time.Now().Add(10 * time.Minute),
-		})
+		return signed(key, token.SubjectAdmin, token.ScopeBackup, 10*time.Minute)
 	}}
 	return func(ctx context.Context, w io.Writer) error {
 		body, err := ask(ctx, cl, http.MethodGet, server.BackupPath, nil)

@@ -33,9 +33,8 @@ type host struct {
 	folders   folders
 	database  func(context.Context) (*control.DB, error) // opens it; nil for none
 
-	resolve func(ctx context.Context, id string) (string, error) // the whole id for a unique prefix of a UUID
-	limits  limits                                               // of its reconciler
-	keys    keyset                                               // of secrets
+	limits limits // of its reconciler
+	keys   keyset // of secrets
 }
 
 // provider is a provider of boxes, as launches and the reconciler use it.
@@ -54,7 +53,7 @@ func (c command) host() (host, error) {
 	cl := func(id string) (*client.Client, error) { return c.client(id, token.ScopeWrite) }
 	return host{
 		data: d, client: cl, providers: providers(d), folders: foldersOf(d), database: c.opened(),
-		resolve: c.toChange, limits: c.limits, keys: c.keys,
+		limits: c.limits, keys: c.keys,
 	}, err
 }
 

@@ -187,33 +187,30 @@ func (c command) site(given string) (*site, error) {
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
 		u.Host = net.JoinHostPort("localhost", u.Port())
 	}
-	signed, err := pageToken(d)
+	token, err := pageToken(d)
 	if err != nil {
 		return nil, err
 	}
-	cl := &client.Client{Base: thread.BaseURL(base), Token: client.StaticToken(signed)}
+	cl := &client.Client{Base: thread.BaseURL(base), Token: client.StaticToken(token)}
 	return &site{d, cl, base, u.String()}, nil
 }
 
 // pageToken returns a token of the scope page:open: the one in the environment, or one that is signed here.
 func pageToken(d daemon.Data) (string, error) {
-	given := os.Getenv("ARBE_STREAM_TOKEN")
-	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
-		var err error
-		if given, err = client.FileToken(file)(); err != nil {
+	if _, given := givenToken(); given != nil {
+		page, err := given()
+		if err != nil {
 			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
-	}
-	if subject, _ := token.Peek(given); subject == token.SubjectPage {
-		return given, nil
+		if subject, _ := token.Peek(page); subject == token.SubjectPage {
+			return page, nil
+		}
 	}
 	key, err := secret(d) // a thread's token opens no page
 	if err != nil {
 		return "", err
 	}
-	return token.Sign(key, token.Grant{
-		Stream: token.SubjectPage, Scope: []string{token.ScopePage}, Until: time.Now().Add(time.Minute),
-	})
+	return signed(key, token.SubjectPage, token.ScopePage, time.Minute)
 }
 
 // Bounds of a request of the page's own.

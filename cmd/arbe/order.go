@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,12 @@ func (p *program) place(ctx context.Context, h host, o *order) (err error) {
 		if o.to.Key, err = secret(h.data); err != nil {
 			return err
 		}
-		return p.answers(ctx, o.client, o.Task)
+		// The thread server has to answer, and to take the tokens of this host.
+		_, err := exists(ctx, o.client)
+		if client.NoThread(err) && !o.Resume {
+			return nil
+		}
+		return reachThread(o.client, err)
 	}
 	if h.database == nil {
 		if err = p.box(ctx, h, o); err != nil {
@@ -95,16 +101,6 @@ func (p *program) box(ctx context.Context, h host, o *order) error {
 	return nil
 }
 
-// answers returns an error where the thread server does not answer, or does not take the tokens of this host. Nothing
-// is printed and no row is made before. A thread that is to be resumed has to be there.
-func (p *program) answers(ctx context.Context, cl *client.Client, t launch.Task) error {
-	_, err := exists(ctx, cl)
-	if client.NoThread(err) && !t.Resume {
-		return nil
-	}
-	return reachThread(cl, err)
-}
-
 // checkPush refuses a launch whose work could not be pushed.
 func (p *program) checkPush(ctx context.Context, box sandbox.Options) error {
 	o, err := pushOptions(box.Repo, box.Branch)
@@ -138,17 +134,13 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
 			GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET"),
 			Image: c.String("image"), Snapshot: c.String("snapshot"), Ephemeral: !c.Bool("keep"),
+			Labels: map[string]string{
+				sandbox.LabelHouse: c.String("house"), sandbox.LabelEnvironment: c.String("environment"),
+			},
 		},
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}
-	t.Box.Labels = map[string]string{}
-	for label, value := range map[string]string{
-		sandbox.LabelHouse: c.String("house"), sandbox.LabelEnvironment: c.String("environment"),
-	} {
-		if value != "" {
-			t.Box.Labels[label] = value
-		}
-	}
+	maps.DeleteFunc(t.Box.Labels, func(_, value string) bool { return value == "" })
 	if t.Box.Snapshot == os.Getenv("DAYTONA_SNAPSHOT") {
 		t.Box.Snapshot = "" // the provider's default
 	}
@@ -177,7 +169,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		return t, cmdline.Usage("--push needs --repo and --branch")
 	}
 	if t.Thread != "" {
-		if t.Thread, err = h.resolve(c.Context, t.Thread); err != nil {
+		if t.Thread, err = p.command(c).toChange(c.Context, t.Thread); err != nil {
 			return t, err
 		}
 	}
@@ -194,7 +186,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		if !thread.ValidThread(parent) {
 			return t, cmdline.Usage("--parent %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", parent)
 		}
-		if parent, err = h.resolve(c.Context, parent); err != nil {
+		if parent, err = p.command(c).toChange(c.Context, parent); err != nil {
 			return t, err
 		}
 		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}

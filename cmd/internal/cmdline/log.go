@@ -135,9 +135,9 @@ func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	if line.Style != "" {
 		style = line.Style
 	}
-	text := h.paint(style, mark+" "+clean(line.Text)) + "\n"
+	text := Paint(h.color, style, mark+" "+clean(line.Text)) + "\n"
 	for _, more := range line.More {
-		text += h.paint(StyleDim, "  "+clean(more)) + "\n"
+		text += Paint(h.color, StyleDim, "  "+clean(more)) + "\n"
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,15 +206,13 @@ func marks(level slog.Level) (mark, style string) {
 	return "·", StyleDim
 }
 
-func (h *textHandler) paint(style, text string) string {
-	if !h.color {
+// Paint returns text in a style, an argument of the terminal's SGR sequence; as it is without color or a style.
+func Paint(color bool, style, text string) string {
+	if !color || style == "" || text == "" {
 		return text
 	}
-	return Paint(style, text)
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
-
-// Paint returns text in a style, an argument of the terminal's SGR sequence.
-func Paint(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }
 
 // clean returns text as one line without what a terminal obeys.
 func clean(s string) string {

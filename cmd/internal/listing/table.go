@@ -19,12 +19,7 @@ type Table struct {
 	Color bool
 }
 
-func (t Table) paint(style, text string) string {
-	if !t.Color || text == "" || style == "" {
-		return text
-	}
-	return cmdline.Paint(style, text)
-}
+func (t Table) paint(style, text string) string { return cmdline.Paint(t.Color, style, text) }
 
 // wideTable is the width from which a table has words for the states, and wider columns.
 const wideTable = 110

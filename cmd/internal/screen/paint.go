@@ -29,12 +29,7 @@ type piece struct{ style, text string }
 // row is a line of pieces.
 type row []piece
 
-func (s *Screen) paint(style, text string) string {
-	if !s.Color || style == "" || text == "" {
-		return text
-	}
-	return cmdline.Paint(style, text)
-}
+func (s *Screen) paint(style, text string) string { return cmdline.Paint(s.Color, style, text) }
 
 // lines writes a text, wrapped, each line with the indent and in the style.
 func (s *Screen) lines(style, indent, text string) {

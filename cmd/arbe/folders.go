@@ -14,8 +14,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/folder"
+	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
@@ -233,6 +235,17 @@ type tree struct {
 	folders folders
 	copied
 	noted bool // its changes may be copied back
+}
+
+// tree returns the folder that a note names, by its absolute path. place names where a person wrote it, for errors.
+func (f folders) tree(place string, n copied, noted bool) (_ launch.Tree, err error) {
+	if n.Path, err = filepath.Abs(n.Path); err != nil {
+		return nil, err
+	}
+	if err := (folder.Folder{Path: n.Path, Exclude: n.Exclude}).Check(); err != nil {
+		return nil, cmdline.Unread(place, err)
+	}
+	return tree{f, n, noted}, nil
 }
 
 func (t tree) String() string { return t.Path }

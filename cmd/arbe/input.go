@@ -75,8 +75,8 @@ func (p *program) texts(
 	}, io.NopCloser(nil)
 }
 
-// postTexts posts the chats that next returns to a live run, in order, and then asks the run to do what is queued and to
-// end. A terminal that has hung up asks for nothing. A failure is reported on stderr, unless the program has stopped
+// postTexts posts the chats that next returns to a live run, in order, and then asks the run to do what is queued and
+// to end. A terminal that has hung up asks for nothing. A failure is reported on stderr, unless the program has stopped
 // watching the run. What follows a chat that can't be posted is read and posted, too.
 func (p *program) postTexts(
 	ctx context.Context, cl *client.Client, run, harness, author string, next func() (string, error),

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/google/uuid"
@@ -15,7 +14,6 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/push"
@@ -192,15 +190,10 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}
 	}
 	if dir := c.String("dir"); dir != "" {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
+		n := copied{Thread: t.Thread, Path: dir, Exclude: c.StringSlice("exclude")}
+		if t.Dir, err = h.folders.tree("--dir", n, true); err != nil {
 			return t, err
 		}
-		f := folder.Folder{Path: abs, Exclude: c.StringSlice("exclude")}
-		if err := f.Check(); err != nil {
-			return t, cmdline.Unread("--dir", err)
-		}
-		t.Dir = tree{h.folders, copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude}, true}
 	}
 	if t.Env, err = variables("env", c.StringSlice("env")); err == nil {
 		t.Setup.Env, err = variables("setup-env", c.StringSlice("setup-env"))

@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
@@ -77,18 +76,13 @@ func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
 		return nil // they replace the environment's repositories and folders
 	}
 	for i, f := range r.Folders {
-		abs, err := filepath.Abs(hostPath(dir, f.Host))
+		n := copied{Thread: t.Thread, Path: hostPath(dir, f.Host), Exclude: f.Exclude, At: f.Path}
+		sync := f.Access == recipe.AccessSync
+		from, err := h.folders.tree(fmt.Sprintf("--environment-file: folders[%d]", i), n, sync)
 		if err != nil {
 			return err
 		}
-		if err := (folder.Folder{Path: abs, Exclude: f.Exclude}).Check(); err != nil {
-			return cmdline.Unread(fmt.Sprintf("--environment-file: folders[%d]", i), err)
-		}
-		note := copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude, At: f.Path}
-		sync := f.Access == recipe.AccessSync
-		t.Make.Folders = append(t.Make.Folders, launch.Folder{
-			Tree: tree{h.folders, note, sync}, Path: f.Path, Sync: sync,
-		})
+		t.Make.Folders = append(t.Make.Folders, launch.Folder{Tree: from, Path: f.Path, Sync: sync})
 		if sync {
 			if t.After == nil {
 				t.After = &thread.After{}

@@ -205,7 +205,8 @@ func (l *boxList) rowOf(m sandbox.Box) (row *rows.UsedBox, fault string) {
 func boxRowOf(r rows.UsedBox) *boxRow {
 	return &boxRow{
 		ID: r.ID, Status: string(r.Status), House: r.House, HouseName: r.HouseName, Environment: r.Environment,
-		EnvironmentName: r.EnvironmentName, Threads: append([]rows.BoxThread{}, r.Threads...), ThreadCount: r.ThreadCount, holds: r.Holds,
+		EnvironmentName: r.EnvironmentName, Threads: append([]rows.BoxThread{}, r.Threads...),
+		ThreadCount: r.ThreadCount, holds: r.Holds,
 	}
 }
 

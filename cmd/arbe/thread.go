@@ -76,17 +76,17 @@ func (p *program) threadNew(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	row := newRow{command: p.command(c), name: c.String("name"), agent: c.String("agent"), tags: c.StringSlice("tag")}
-	owned, err := row.wanted(slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet))
+	cmd := p.command(c)
+	owned, err := cmd.wantsRow(slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet))
 	if err != nil {
 		return err
 	}
-	d, err := row.data()
+	d, err := cmd.data()
 	if err != nil {
 		return err
 	}
 	awaitServer(c.Context, d)
-	cl, err := row.client(id.String(), token.ScopeWrite)
+	cl, err := cmd.client(id.String(), token.ScopeWrite)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,8 @@ func (p *program) threadNew(c *cli.Context) error {
 		if err != nil {
 			return reach(err)
 		}
-		if err := row.create(c.Context, id.String(), server.Installation); err != nil {
+		row := rows.NewThread{ID: id.String(), Name: c.String("name"), Tags: c.StringSlice("tag")}
+		if err := cmd.createRow(c.Context, server.Installation, row, c.String("agent")); err != nil {
 			return err
 		}
 	}
@@ -198,40 +199,33 @@ func printEntry(w io.Writer, e thread.Entry) error {
 	return err
 }
 
-// newRow is the row of a new thread, as a person has typed it.
-type newRow struct {
-	command
-	name, agent string
-	tags        []string
-}
-
-// wanted reports whether the new thread is to be a house's. described is set where more than the house is typed.
-func (r newRow) wanted(described bool) (bool, error) {
+// wantsRow reports whether a new thread is to be a house's. described is set where more than the house is typed.
+func (c command) wantsRow(described bool) (bool, error) {
 	switch {
-	case r.house == "" && described:
+	case c.house == "" && described:
 		return false, cmdline.Usage("--name, --tag and --agent need --house")
-	case r.database == "" && (described || r.house != os.Getenv("ARBE_HOUSE")):
+	case c.database == "" && (described || c.house != os.Getenv("ARBE_HOUSE")):
 		return false, errNoDatabase()
 	}
-	return r.house != "" && r.database != "", nil
+	return c.house != "" && c.database != "", nil
 }
 
-// create makes the row of a thread on the log with this id. It comes before the thread's entries: what a crash leaves
-// is a row without any.
-func (r newRow) create(ctx context.Context, id, log string) error {
-	db, err := openDatabase(ctx, r.database)
+// createRow makes the row of a thread on the log with this id, for the agent that a person has typed, if any. It comes
+// before the thread's entries: what a crash leaves is a row without any.
+func (c command) createRow(ctx context.Context, log string, n rows.NewThread, agent string) error {
+	db, err := openDatabase(ctx, c.database)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	s := db.Of(log).Host()
-	h, err := findHouse(ctx, s, r.house)
+	h, err := findHouse(ctx, s, c.house)
 	if err != nil {
 		return databaseExit(err)
 	}
-	n := rows.NewThread{ID: id, House: h.ID, Name: r.name, Tags: r.tags}
-	if r.agent != "" {
-		a, err := findAgent(ctx, s, r.agent)
+	n.House = h.ID
+	if agent != "" {
+		a, err := findAgent(ctx, s, agent)
 		if err != nil {
 			return databaseExit(err)
 		}

@@ -133,14 +133,7 @@ func (p *program) shareAction(c *cli.Context) error {
 			return err
 		}
 		for _, s := range answer.Shares {
-			state := "open"
-			if until, err := time.Parse(time.RFC3339, s.ExpiresAt); err == nil && time.Now().After(until) {
-				state = "expired"
-			}
-			if s.Revoked {
-				state = "revoked"
-			}
-			fmt.Fprintf(p.stdout, "%.8s  made %s  expires %s  %s\n", s.ID, s.MadeAt, s.ExpiresAt, state)
+			fmt.Fprintf(p.stdout, "%.8s  made %s  expires %s  %s\n", s.ID, s.MadeAt, s.ExpiresAt, stateOf(s))
 		}
 		return nil
 	}
@@ -157,6 +150,18 @@ func (p *program) shareAction(c *cli.Context) error {
 	fmt.Fprintf(p.stderr, "everyone with this link can read thread %s until %s; arbe share --revoke %[1]s ends it\n",
 		id, link.ExpiresAt)
 	return nil
+}
+
+// stateOf returns the state of a link: open, expired or revoked.
+func stateOf(s page.Shared) string {
+	until, err := time.Parse(time.RFC3339, s.ExpiresAt)
+	switch {
+	case s.Revoked:
+		return "revoked"
+	case err == nil && time.Now().After(until):
+		return "expired"
+	}
+	return "open"
 }
 
 // site is the page of a thread server.

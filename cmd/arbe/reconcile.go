@@ -74,7 +74,11 @@ else, condemn one that is gone, whose threads get another one, and delete one th
 func (p *program) reconcileAction(c *cli.Context) error {
 	cmd, all, explain := p.command(c), c.Bool("all"), c.Bool("explain")
 	id := cmd.first()
-	if len(cmd.args) > 1 || all && len(cmd.args) == 1 || !explain && !all && len(cmd.args) == 0 {
+	want := 1
+	if all {
+		want = 0
+	}
+	if len(cmd.args) > want || len(cmd.args) < want && !explain {
 		return cmdline.Usage("want one thread id, or --all")
 	}
 	h, err := cmd.host()

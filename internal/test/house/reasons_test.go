@@ -91,8 +91,6 @@ var complexFunctions = map[string]reason{
 	"cmd/arbe.launch":                        {16, steps},
 	"cmd/arbe.line":                          {16, list},
 	"cmd/arbe.print":                         {18, list},
-	"cmd/arbe.reconcileAction":               {17, steps},
-	"cmd/arbe.shareAction":                   {17, steps},
 	"cmd/arbe.taskFrom":                      {39, list},
 	"cmd/arbe.threadTail":                    {25, steps},
 	"cmd/arbe.watchLines":                    {18, steps},

@@ -49,10 +49,8 @@ func (p *program) sandboxCommand() *cli.Command {
 				Description: "GITHUB_TOKEN is the token. Prints one JSON object, {pushed, branch, commit, prUrl, " +
 					"error}.",
 				Flags: []cli.Flag{
-					&cli.StringFlag{
-						Name:  "repo",
-						Usage: "push to `ORG/REPO` (required)",
-					}, &cli.StringFlag{Name: "branch", Usage: "push `BRANCH` (required)"},
+					&cli.StringFlag{Name: "repo", Usage: "push to `ORG/REPO` (required)"},
+					&cli.StringFlag{Name: "branch", Usage: "push `BRANCH` (required)"},
 					&cli.StringFlag{Name: "title", Usage: "`TITLE` of the pull request"}, databaseFlag(),
 				},
 				Action: p.sandboxPush,

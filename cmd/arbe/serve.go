@@ -132,9 +132,7 @@ func checkServe(c *cli.Context) error {
 	case c.Duration("long-poll") <= 0:
 		return cmdline.Usage("--long-poll: want more than 0")
 	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0:
-		return cmdline.Usage(
-			"want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1",
-		)
+		return cmdline.Usage("want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1")
 	case engine != "pebble" && engine != "nats":
 		return cmdline.Usage("--engine %q: want pebble or nats", engine)
 	case (engine == "nats") != (c.String("nats-url") != "") && (engine == "nats" || c.IsSet("nats-url")):

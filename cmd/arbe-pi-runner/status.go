@@ -220,10 +220,7 @@ func markOf(k runfolder.Known, color bool) string {
 		state = string(k.Verdict.Outcome)
 	}
 	mark, style := cmdline.Mark(state)
-	if !color {
-		return mark
-	}
-	return cmdline.Paint(style, mark)
+	return cmdline.Paint(color, style, mark)
 }
 
 // age formats a past duration in one unit.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,64 +21,12 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// client returns a client of one thread, whose tokens have this scope.
-func (c command) client(threadID, scope string) (*client.Client, error) {
-	if !thread.ValidThread(threadID) {
-		return nil, badThread(threadID)
-	}
-	cl, err := c.clientOf(thread.StreamName(threadID), scope)
-	if err == nil {
-		cl.Thread = threadID
-	}
-	return cl, err
-}
-
-func badThread(id string) error {
-	return cmdline.Usage("thread id %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", id)
-}
-
-// reading returns a client of the thread that is the only argument, which reads.
-func (c command) reading(ctx context.Context) (*client.Client, error) {
-	id, err := c.one(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.client(id, token.ScopeRead)
-}
-
-// writing returns a client of the thread that is the first argument, which writes.
-func (c command) writing(ctx context.Context) (*client.Client, error) {
-	id, err := c.toChange(ctx, c.arg(0))
-	if err != nil {
-		return nil, err
-	}
-	return c.client(id, token.ScopeWrite)
-}
-
-// clientOf returns a client of no thread, whose tokens have this subject and scope.
-func (c command) clientOf(subject, scope string) (*client.Client, error) {
-	d, url, err := c.server()
-	if err != nil {
-		return nil, err
-	}
-	tokens, err := tokensFor(d, url, subject, scope)
-	if err != nil {
-		return nil, err
-	}
-	log := cmdline.Logger(c.stderr, false)
-	return &client.Client{Base: thread.BaseURL(url), Token: tokens, Log: log, HTTP: c.http}, nil
-}
-
 // tokensFor returns a source of tokens for a subject on the server at url: a stream, or the list of threads. The token
 // of the environment serves if it is for the subject and has not expired. Else tokens are signed here, one for each
 // call. Beside a token of the environment, which may be another server's, the data folder's secret signs for a server
 // on this machine alone.
 func tokensFor(d daemon.Data, url, subject, scope string) (func() (string, error), error) {
-	sign := func(key []byte) (string, error) {
-		return token.Sign(key, token.Grant{
-			Stream: subject, Scope: []string{scope}, Until: time.Now().Add(10 * time.Minute),
-		})
-	}
+	sign := func(key []byte) (string, error) { return signed(key, subject, scope, 10*time.Minute) }
 	name, given := givenToken()
 	if given == nil {
 		key, err := secret(d)
@@ -83,15 +34,15 @@ func tokensFor(d daemon.Data, url, subject, scope string) (func() (string, error
 	}
 	first, err := given()
 	if err != nil {
-		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s: %w", name, err)}
+		return nil, cmdline.Fail(exitConfig, "%s: %w", name, err)
 	}
 	var key []byte
 	if err = errElsewhere; os.Getenv("DURABLE_STREAMS_SECRET") != "" || onThisMachine(url) {
 		key, err = secret(d)
 	}
 	if unfit := unfitFor(first, subject, time.Now()); unfit != "" && err != nil {
-		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("%s %s, and no other can be signed: "+
-			"set it to a token of arbe token mint, or unset it and set DURABLE_STREAMS_SECRET", name, unfit)}
+		return nil, cmdline.Fail(exitConfig, "%s %s, and no other can be signed: "+
+			"set it to a token of arbe token mint, or unset it and set DURABLE_STREAMS_SECRET", name, unfit)
 	}
 	return func() (string, error) {
 		token, fail := given()
@@ -100,6 +51,11 @@ func tokensFor(d daemon.Data, url, subject, scope string) (func() (string, error
 		}
 		return token, fail
 	}, nil
+}
+
+// signed returns a new token for a subject with one scope.
+func signed(key []byte, subject, scope string, ttl time.Duration) (string, error) {
+	return token.Sign(key, token.Grant{Stream: subject, Scope: []string{scope}, Until: time.Now().Add(ttl)})
 }
 
 var errElsewhere = errors.New("the data folder's secret is of a server on this machine")
@@ -151,67 +107,70 @@ func subjectName(subject string) string {
 	return fmt.Sprintf("%.100q", subject)
 }
 
-// reach gives an error of the thread server its exit status.
-func reach(err error) error {
-	var exit *cmdline.Exit
-	switch {
-	case err == nil || errors.Is(err, context.Canceled):
-		return nil // the user ended it
-	case errors.As(err, &exit):
-		return err
-	case client.Gone(err):
-		return &cmdline.Exit{Status: exitNoThread, Cause: err}
+// askIdle is the time without a byte after which a request fails.
+const askIdle = 2 * time.Minute
+
+// ask sends a request outside of the thread API to a client's server, with the body sent, JSON, unless that is nil. It
+// returns the answer's body, which the caller closes. An answer without success is a *client.StatusError.
+func ask(ctx context.Context, cl *client.Client, method, path string, sent []byte) (io.ReadCloser, error) {
+	token, err := cl.Token()
+	if err != nil {
+		return nil, err
 	}
-	var failed *url.Error
-	if errors.As(err, &failed) {
-		if u, parseErr := url.Parse(failed.URL); parseErr == nil {
-			const next = "start it with arbe serve, or check ARBE_STREAM_URL"
-			err = fmt.Errorf("no answer from %s://%s: %w; %s", u.Scheme, u.Host, failed.Err, next)
-		}
+	ctx, cancel := context.WithCancelCause(ctx)
+	idle := time.AfterFunc(askIdle, func() { cancel(fmt.Errorf("no data for %v", askIdle)) })
+	body := &answerBody{idle: idle, ctx: ctx, end: func() { idle.Stop(); cancel(nil) }}
+	at := strings.TrimSuffix(cl.Base, "/api/stream") + path
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(sent))
+	if err != nil {
+		body.end()
+		return nil, err
 	}
-	return &cmdline.Exit{Status: exitNoReach, Cause: err}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if sent != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	// A redirect is not followed: net/http would make a GET of a DELETE, and its 200 a success.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := (&http.Client{CheckRedirect: stay}).Do(req)
+	if err != nil {
+		body.end()
+		return nil, err
+	}
+	body.ReadCloser = resp.Body
+	if resp.StatusCode/100 == 2 {
+		return body, nil
+	}
+	defer body.Close()                              // it is read
+	b, _ := io.ReadAll(io.LimitReader(body, 1<<16)) // a part of the message will do
+	var answer struct {
+		Error struct{ Code, Message string } `json:"error"`
+	}
+	if json.Unmarshal(b, &answer) != nil {
+		answer.Error.Message, _, _ = strings.Cut(strings.ToValidUTF8(string(b[:min(len(b), 200)]), "\uFFFD"), "\n")
+	}
+	return nil, &client.StatusError{Status: resp.StatusCode, Code: answer.Error.Code, Message: answer.Error.Message}
 }
 
-// ofServer reports whether an error is one of the thread server, or that it can't be reached.
-func ofServer(err error) bool {
-	var status *client.StatusError
-	var failed *url.Error
-	return errors.As(err, &status) || errors.As(err, &failed) || client.Foreign(err)
+// answerBody is the body of an answer, which may be long; it fails after askIdle without a byte.
+type answerBody struct {
+	io.ReadCloser
+	idle *time.Timer
+	ctx  context.Context // its cause is the reason of the end
+	end  func()
 }
 
-// reachThread is reach for a command about one thread. It distinguishes a thread that does not exist from an address
-// with another server.
-func reachThread(cl *client.Client, err error) error {
-	switch {
-	case client.Gone(err):
-		return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
-			"thread %s was deleted, and its id is not given again: arbe thread new makes another one", cl.Thread)}
-	case client.NoThread(err):
-		return noThread(cl.Thread)
-	case client.Foreign(err):
-		return foreign(cl, err)
+func (a *answerBody) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	a.idle.Reset(askIdle)
+	if err != nil && a.ctx.Err() != nil {
+		err = context.Cause(a.ctx)
 	}
-	return reach(err)
+	return n, err
 }
 
-// noThread is the error of a thread that does not exist.
-func noThread(id string) error {
-	return &cmdline.Exit{
-		Status: exitNoThread, Cause: fmt.Errorf("no such thread: %s; arbe ls lists the threads", id),
-	}
-}
-
-// foreign is the error of a server that is no thread server.
-func foreign(cl *client.Client, err error) error {
-	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(
-		"%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", cl.Address(), foreignAnswer(err))}
-}
-
-// foreignAnswer describes the answer of another server, without the page that it may be.
-func foreignAnswer(err error) string {
-	var status *client.StatusError
-	if errors.As(err, &status) {
-		return strings.TrimSpace(fmt.Sprintf("%d %s", status.Status, http.StatusText(status.Status)))
-	}
-	return "a page of HTML"
+func (a *answerBody) Close() error {
+	err := a.ReadCloser.Close()
+	a.end()
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -44,16 +43,6 @@ func (p *program) agentCommand() *cli.Command {
 			}, p.archiveAgent),
 		},
 	}
-}
-
-// agentRow is an agent as JSON.
-type agentRow struct {
-	ID         string     `json:"id"`
-	Kind       string     `json:"kind"`
-	Runtime    string     `json:"runtime,omitempty"`
-	Name       string     `json:"name"`
-	CreatedAt  time.Time  `json:"createdAt"`
-	ArchivedAt *time.Time `json:"archivedAt,omitempty"`
 }
 
 func (p *program) createAgent(c *cli.Context, s control.Scope) (err error) {
@@ -113,12 +102,8 @@ func (p *program) listAgents(c *cli.Context, s control.Scope) error {
 	if len(all) == 0 {
 		fmt.Fprintln(p.stderr, "no agents yet: arbe agent create --kind human NAME makes one")
 	}
-	found := make([]agentRow, 0, len(all))
-	for _, a := range all {
-		found = append(found, agentRow(a))
-	}
 	g := listing.Grid{Head: []string{"NAME", "KIND", "RUNTIME", "CREATED", "STATE", "ID"}}
-	return printGrid(p.stdout, c.Bool("json"), g, found, func(a agentRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, all, func(a rows.Agent) []string {
 		return []string{a.Name, a.Kind, a.Runtime, day(a.CreatedAt), archived(a.ArchivedAt), a.ID}
 	})
 }

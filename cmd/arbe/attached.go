@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/screen"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/view"
@@ -26,11 +27,11 @@ import (
 
 // runAction launches, shows the run, and does the work after it. Until that is done it holds the run's box.
 func (p *program) runAction(c *cli.Context) error {
-	done, err := p.launch(c, lease.NewHolder(lease.KindWatches))
+	h, err := p.command(c).host()
 	if err != nil {
 		return err
 	}
-	h, err := p.command(c).host()
+	done, err := p.launch(c, h, lease.NewHolder(lease.KindWatches))
 	if err != nil {
 		return err
 	}
@@ -38,9 +39,10 @@ func (p *program) runAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	harness, author := c.String("harness"), c.String("author")
 	// The run no longer needs this process: a signal is for the watching alone.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, leaving...)
 	defer signal.Stop(signals)
 	ctx, leave := context.WithCancel(context.WithoutCancel(c.Context))
 	defer leave()
@@ -69,41 +71,55 @@ func (p *program) runAction(c *cli.Context) error {
 		})
 	}()
 	if c.Bool("live") {
-		in := input{p, done, c.String("harness"), c.String("author")}
 		poster, err := h.client(done.Thread) // one of its own, which logs
 		if err != nil {
 			return err
 		}
 		next, typing := p.texts(ctx, mostTyped, true)
 		var posting sync.WaitGroup
-		posting.Go(func() { in.post(ctx, poster, next) })
+		posting.Go(func() { p.postTexts(ctx, poster, done.Run, harness, author, next) })
 		defer func() {
 			leave()
 			posting.Wait()
 			_ = typing.Close() // a terminal that is gone can't be restored
 		}()
 	}
+	err = attend(over, signals, leave, func() {
+		if err := p.askToEnd(ctx, client, done.Run, harness, author, interrupted); err != nil {
+			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
+		}
+	})
+	shown.Stop()
+	status := statusOf(&fold, done.Run) // "" if no entry of the run was read
+	if err != nil || status == thread.StatusRunning || status == "" {
+		const text = "the run continues: arbe thread tail %s shows it, arbe cancel %[1]s ends it"
+		return errors.Join(reach(err), cmdline.Fail(1, text, done.Thread))
+	}
+	if status != thread.StatusCompleted {
+		fmt.Fprintf(p.stderr, "  resume: arbe run --thread %s --resume -- TASK\n", done.Thread)
+	}
+	return errors.Join(ended(&fold, done.Run), p.after(ctx, h, done))
+}
+
+// leaving are the signals with which a person stops watching what continues.
+var leaving = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+
+// interrupted is the reason of an end that a person asks for by the first Ctrl-C.
+const interrupted = "interrupted at the terminal"
+
+// attend waits for the result of what is watched. The first Ctrl-C asks it to end; any other signal leaves it.
+func attend[T any](over <-chan T, signals <-chan os.Signal, leave, ask func()) T {
 	for asked := false; ; {
 		select {
-		case err := <-over:
-			shown.Stop()
-			status := statusOf(&fold, done.Run) // "" if no entry of the run was read
-			if err != nil || status == thread.StatusRunning || status == "" {
-				return errors.Join(reach(err), p.left(done))
-			}
-			p.advise(&fold, done)
-			return errors.Join(ended(&fold, done.Run), p.after(ctx, h, done))
+		case result := <-over:
+			return result
 		case sig := <-signals:
 			if asked || sig != syscall.SIGINT {
 				leave()
 				continue
 			}
 			asked = true
-			const reason = "interrupted at the terminal"
-			err := p.askToEnd(ctx, client, done.Run, c.String("harness"), c.String("author"), reason)
-			if err != nil {
-				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
-			}
+			ask()
 		}
 	}
 }
@@ -143,7 +159,9 @@ func (p *program) after(ctx context.Context, h host, done launch.Launched) error
 	}
 	if r := run.Push; r != nil {
 		// A closed stdout has no reader.
-		_ = json.NewEncoder(p.stdout).Encode(pushResult{r.Pushed, r.Branch, r.Commit, r.PRURL, r.Error})
+		_ = json.NewEncoder(p.stdout).Encode(push.Outcome{
+			Pushed: r.Pushed, Branch: r.Branch, Commit: r.Commit, PRURL: r.PRURL, Error: r.Error,
+		})
 	}
 	r := run.Sync
 	if r == nil {
@@ -152,52 +170,15 @@ func (p *program) after(ctx context.Context, h host, done launch.Launched) error
 	fmt.Fprintf(p.stderr, "· %s: %s\n", paths(copies), synced(*r))
 	report(p.stderr, *r)
 	if r.Error != "" {
-		return &cmdline.Exit{
-			Status: 1,
-			Cause: fmt.Errorf(
-				"copy the folder back: %s; try again with arbe sandbox pull %s",
-				r.Error,
-				done.Sandbox,
-			),
-		}
+		return cmdline.Fail(1, "copy the folder back: %s; try again with arbe sandbox pull %s", r.Error, done.Sandbox)
 	}
 	return nil
-}
-
-// advise prints how to resume a run that did not complete.
-func (p *program) advise(fold *thread.Fold, done launch.Launched) {
-	run, _ := fold.Run(done.Run)
-	if run.Status == thread.StatusCompleted {
-		return
-	}
-	fmt.Fprintf(p.stderr, "  resume: arbe run --thread %s --resume -- TASK\n", done.Thread)
 }
 
 // synced describes a copy back: "2 files copied back (12 KiB), 1 deleted, 1 conflict".
 func synced(r thread.Synced) string {
 	return fmt.Sprintf("%s copied back (%s), %d deleted, %s", view.Count(int64(r.Copied), "file"),
 		view.Size(r.Bytes), r.Deleted, view.Count(int64(len(r.Conflicts)), "conflict"))
-}
-
-// pushResult is a push as the commands print it.
-type pushResult struct {
-	Pushed bool   `json:"pushed"`
-	Branch string `json:"branch,omitempty"`
-	Commit string `json:"commit,omitempty"`
-	PRURL  string `json:"prUrl,omitempty"`
-	Error  string `json:"error,omitempty"`
-}
-
-// left is the error with which the program stops watching a run that continues.
-func (p *program) left(done launch.Launched) error {
-	return &cmdline.Exit{
-		Status: 1,
-		Cause: fmt.Errorf(
-			"the run continues: arbe thread tail %s shows it, arbe cancel %s ends it",
-			done.Thread,
-			done.Thread,
-		),
-	}
 }
 
 // ended is the error with which the program ends after the run; nil if the run has completed.

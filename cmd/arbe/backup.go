@@ -18,6 +18,8 @@ import (
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/durable"
+	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 func (p *program) backupCommand() *cli.Command {
@@ -86,15 +88,11 @@ func (p *program) backupSource(d daemon.Data) (func(context.Context, io.Writer) 
 	if err != nil {
 		return nil, err
 	}
+	cl := &client.Client{Base: thread.BaseURL(url), Token: func() (string, error) {
+		return signed(key, token.SubjectAdmin, token.ScopeBackup, 10*time.Minute)
+	}}
 	return func(ctx context.Context, w io.Writer) error {
-		token, err := token.Sign(key, token.Grant{
-			Stream: token.SubjectAdmin, Scope: []string{token.ScopeBackup},
-			Until: time.Now().Add(10 * time.Minute),
-		})
-		if err != nil {
-			return err
-		}
-		body, err := ask(ctx, http.MethodGet, url, server.BackupPath, token)
+		body, err := ask(ctx, cl, http.MethodGet, server.BackupPath, nil)
 		if !elsewhere && errors.Is(err, syscall.ECONNREFUSED) {
 			return local(ctx, w) // the address is left of a server that was killed
 		}
@@ -103,7 +101,7 @@ func (p *program) backupSource(d daemon.Data) (func(context.Context, io.Writer) 
 		}
 		defer body.Close() // it was only read
 		if _, err = io.Copy(w, body); err != nil {
-			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("the backup is incomplete: %w; try again", err)}
+			return cmdline.Fail(exitNoReach, "the backup is incomplete: %w; try again", err)
 		}
 		return nil
 	}, nil

@@ -3,13 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/reconcile"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
@@ -44,7 +49,7 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fold, next, unread := readSignals(c.Context, cl)
+	fold, next, unread := readRuns(c.Context, cl, "signal.")
 	if unread != nil && !client.NoThread(unread) {
 		return reachThread(cl, unread)
 	}
@@ -56,20 +61,34 @@ func (p *program) cancelAction(c *cli.Context) error {
 	}
 	if statusOf(fold, run) == thread.StatusRunning {
 		err = p.askToEnd(c.Context, cl, run, harness, cmd.author, reason)
-	} else if run, err = cmd.cancelTask(c.Context, id, run, reason); err == nil && run == "" {
-		err = noOpenRun(cl, fold, named, unread)
+	} else {
+		var ended bool
+		switch run, ended, err = cmd.cancelTask(c.Context, id, run, reason); {
+		case err != nil:
+		case run == "":
+			err = noOpenRun(cl, fold, named, unread)
+		case ended:
+			fmt.Fprintf(p.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
+		default:
+			fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
+		}
 	}
 	if err != nil || !c.Bool("wait") {
 		return err
 	}
-	err = cl.Only("signal.").Follow(c.Context, cmp.Or(next, "0"), func(e thread.Entry) error {
+	return p.awaitEnd(c.Context, cl, next, fold, run)
+}
+
+// awaitEnd follows a thread from an offset until a run has ended, and prints its status.
+func (p *program) awaitEnd(ctx context.Context, cl *client.Client, next string, fold *thread.Fold, run string) error {
+	err := cl.Only("signal.").Follow(ctx, cmp.Or(next, "0"), func(e thread.Entry) error {
 		fold.Add(e)
 		if s := statusOf(fold, run); s != "" && s != thread.StatusRunning {
 			return client.ErrStop
 		}
 		return nil
 	}, nil)
-	if err != nil || c.Context.Err() != nil {
+	if err != nil || ctx.Err() != nil {
 		return reach(err)
 	}
 	fmt.Fprintln(p.stdout, statusOf(fold, run))
@@ -85,31 +104,45 @@ func noOpenRun(cl *client.Client, fold *thread.Fold, run string, unread error) e
 	if run != "" {
 		what = fmt.Sprintf("run %s of thread %s is not open", run, cl.Thread)
 	}
-	return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), cl.Thread)}
+	return cmdline.Fail(1,
+		"%s: the thread is %s; arbe thread status --json %s lists its runs", what, fold.Status(), cl.Thread)
 }
 
-// cancelTask ends a task that waits for a host to launch it, and returns its run; "" where none waits, or where that is
-// not the run that was named. A host that launches the task meanwhile ends it.
-func (c command) cancelTask(ctx context.Context, id, named, reason string) (run string, err error) {
+// cancelTask asks for the end of a thread's task that waits for a host to launch it, and ends it unless a host has it:
+// then that one does, and ended is false. It returns the task's run; "" where none waits, or where that is not the run
+// that was named.
+func (c command) cancelTask(ctx context.Context, id, named, reason string) (run string, ended bool, err error) {
 	h, err := c.host()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	o, waits, err := h.queued(ctx, id)
 	if err != nil || !waits || named != "" && named != o.Run() {
-		return "", databaseExit(err)
+		return "", false, databaseExit(err)
 	}
-	ended, err := h.cancelTask(ctx, o, c.author, reason)
-	switch {
+	run = o.Run()
+	client, err := h.client(id)
+	if err != nil {
+		return run, false, err
+	}
+	if _, err = client.Append(ctx, []thread.Entry{endOf(run, o.Harness, c.author, reason)}); err != nil {
+		return run, false, reach(err)
+	}
+	switch err = h.withdraw(ctx, id); {
+	case rows.IsAway(err):
+		return run, false, databaseExit(err)
 	case err != nil:
-		return "", err
-	case ended:
-		fmt.Fprintf(c.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
-	default:
-		fmt.Fprintf(c.stderr, "asked run %s to end\n", o.Run())
+		return run, false, reach(err)
 	}
-	return o.Run(), nil
+	fold, _, err := readRuns(ctx, client, "signal.") // the server may have ended it before
+	if err != nil || statusOf(fold, run) != thread.StatusCancelled {
+		return run, false, reach(err)
+	}
+	s, err := h.reconciler().Thread(ctx, id)
+	if !s.Open {
+		h.forget(id)
+	}
+	return run, true, reach(err)
 }
 
 // askToEnd asks a run to end.
@@ -135,4 +168,41 @@ func endOf(run, harness, author, reason string) thread.Entry {
 func statusOf(fold *thread.Fold, id string) string {
 	r, _ := fold.Run(id)
 	return r.Status
+}
+
+// settle settles a thread. A task of it that waits, and was cancelled, ends first, so that its parent gets that end.
+func (h host) settle(ctx context.Context, r *reconcile.Reconciler, id string) (reconcile.State, error) {
+	err := h.withdraw(ctx, id)
+	s, rerr := r.Thread(ctx, id)
+	return s, errors.Join(err, rerr)
+}
+
+// queued returns the task of a thread that waits for a host to launch it, or that a host launches; false for none.
+func (h host) queued(ctx context.Context, id string) (o rows.Task, is bool, err error) {
+	if h.database == nil {
+		return o, false, nil
+	}
+	db, err := h.database(ctx)
+	if err == nil {
+		o, err = control.Queue{DB: db}.Queued(ctx, id)
+	}
+	if errors.Is(err, rows.ErrAbsent) {
+		return o, false, nil
+	}
+	return o, err == nil, err
+}
+
+// withdraw ends the task of a thread that waits, if the thread asks for that. One that a host has is left to that host.
+func (h host) withdraw(ctx context.Context, id string) error {
+	o, is, err := h.queued(ctx, id)
+	if err != nil || !is {
+		return err
+	}
+	db, err := h.database(ctx)
+	if err != nil {
+		return err
+	}
+	to := h.provision(nil, slog.New(slog.DiscardHandler))
+	_, err = to.Withdraw(ctx, control.Queue{DB: db, Host: "withdraw:" + uuid.NewString()}, o)
+	return err
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/provision"
@@ -25,14 +24,6 @@ type commander struct {
 	host   host
 	to     *provision.Host
 	starts *exec.Group
-}
-
-// commanding returns what runs commands; starts has those that are being started.
-func (c command) commanding(
-	d daemon.Data, cfg daemon.Config, s daemon.Serving, localBoxes bool, starts *exec.Group,
-) houses.Commands {
-	h, to := c.given(d, cfg, s, localBoxes)
-	return &commander{h, to, starts}
 }
 
 // Start implements houses.Commands.
@@ -107,13 +98,8 @@ func (m *commander) Cancel(ctx context.Context, threadID, execID, author string)
 // commandError makes an error the answer to the caller of a command.
 func commandError(err error) error {
 	refuse := func(why houses.CommandFault) error { return houses.RefuseCommand(why, err.Error()) }
-	var bad *exec.BadRequestError
-	var noBox *exec.NoBoxError
-	var none *exec.NoCommandError
-	var se *client.StatusError
-	var unreachable *provision.UnreachableError
-	var unread *recipe.Error
-	var exit *cmdline.Exit
+	none, _ := errors.AsType[*exec.NoCommandError](err)
+	answer, _ := errors.AsType[*client.StatusError](err)
 	switch {
 	case err == nil:
 		return nil
@@ -122,24 +108,24 @@ func commandError(err error) error {
 	case errors.Is(err, provision.ErrLocal):
 		const text = "this server runs no commands in local boxes: start it with --local-boxes"
 		return houses.RefuseCommand(houses.CommandLocal, text)
-	case errors.As(err, &unreachable):
+	case errors.As(err, new(*provision.UnreachableError)):
 		return houses.RefuseCommand(houses.CommandNoProvider, "this server can't reach the thread's box: "+err.Error())
-	case errors.As(err, &bad):
+	case errors.As(err, new(*exec.BadRequestError)):
 		return refuse(houses.CommandBad)
-	case errors.As(err, &noBox):
+	case errors.As(err, new(*exec.NoBoxError)):
 		return refuse(houses.CommandNoBox)
-	case errors.As(err, &none) && none.Ended:
+	case none != nil && none.Ended:
 		return refuse(houses.CommandEnded)
-	case errors.As(err, &none), client.NotFound(err):
+	case none != nil, client.NotFound(err):
 		return refuse(houses.CommandAbsent)
-	case errors.As(err, &se) && se.Status == http.StatusConflict:
+	case answer != nil && answer.Status == http.StatusConflict:
 		return houses.RefuseCommand(houses.CommandTaken, "the id is another command's")
 	case errors.Is(err, exec.ErrFull), errors.Is(err, exec.ErrEnding):
 		return refuse(houses.CommandBusy)
 	case errors.Is(err, rows.ErrNoRecipe):
 		const text = "neither the thread nor its house has an environment: name one"
 		return houses.RefuseCommand(houses.CommandBad, text)
-	case errors.As(err, &exit), errors.As(err, &unread), errors.Is(err, rows.ErrArchived):
+	case errors.As(err, new(*cmdline.Exit)), errors.As(err, new(*recipe.Error)), errors.Is(err, rows.ErrArchived):
 		return refuse(houses.CommandBad) // of what the caller has named
 	}
 	return err

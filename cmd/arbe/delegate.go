@@ -71,7 +71,7 @@ func (p *program) delegateAction(c *cli.Context) error {
 	}
 	var err error
 	cmd := p.command(c)
-	if d.Parent, err = cmd.toChange(c.Context, cmd.arg(0)); err != nil {
+	if d.Parent, err = cmd.toChange(c.Context, cmd.first()); err != nil {
 		return err
 	}
 	h, err := cmd.host()

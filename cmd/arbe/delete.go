@@ -1,9 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"fmt"
 	"net/http"
 
 	"github.com/urfave/cli/v2"
@@ -43,55 +40,37 @@ func (p *program) deleteAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fold, _, unread := readSignals(c.Context, cl)
+	fold, _, unread := readRuns(c.Context, cl, "signal.")
 	if unread != nil && !client.NoThread(unread) {
 		return reachThread(cl, unread)
 	}
 	for _, r := range fold.Runs() {
 		if r.Status == thread.StatusRunning && !c.Bool("force") {
-			return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-				"run %s of thread %s is still running: cancel it first, or use --force", r.ID, id)}
+			return cmdline.Fail(1, "run %s of thread %s is still running: cancel it first, or use --force", r.ID, id)
 		}
 	}
 	if len(fold.Runs()) == 0 {
-		if ended, err := cmd.withdrawToDelete(c.Context, id); err != nil || !ended && unread != nil {
-			return cmp.Or(err, reachThread(cl, unread))
+		run, ended, err := cmd.cancelTask(c.Context, id, "", "its thread is deleted")
+		switch {
+		case err != nil:
+			return err
+		case run != "" && !ended:
+			const text = "a host launches the task of thread %s, and was asked to end it: " +
+				"delete the thread once it has ended"
+			return cmdline.Fail(1, text, id)
+		case run == "" && unread != nil:
+			return reachThread(cl, unread)
 		}
 	}
-	d, url, err := cmd.server()
+	deleting, err := cmd.client(id, token.ScopeDelete)
 	if err != nil {
 		return err
 	}
-	tokens, err := tokensFor(d, url, thread.StreamName(id), token.ScopeDelete)
-	if err != nil {
-		return err
-	}
-	token, err := tokens()
-	if err != nil {
-		return err
-	}
-	body, err := ask(c.Context, http.MethodDelete, url, "/v1/stream/"+thread.StreamName(id), token)
+	body, err := ask(c.Context, deleting, http.MethodDelete, "/v1/stream/"+thread.StreamName(id), nil)
 	if err != nil {
 		return reachThread(cl, err)
 	}
+	d, _ := cmd.data() // the client has read it
 	host{data: d}.forget(id)
 	return body.Close()
-}
-
-// withdrawToDelete ends the task of a thread that waits for a host to launch it; false for no such task. One that a
-// host has is refused.
-func (c command) withdrawToDelete(ctx context.Context, id string) (ended bool, err error) {
-	h, err := c.host()
-	if err != nil {
-		return false, err
-	}
-	task, waits, err := h.queued(ctx, id)
-	if err != nil || !waits {
-		return false, databaseExit(err)
-	}
-	if ended, err = h.cancelTask(ctx, task, c.author, "its thread is deleted"); err == nil && !ended {
-		err = &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-			"a host launches the task of thread %s, and was asked to end it: delete the thread once it has ended", id)}
-	}
-	return ended, err
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -53,24 +55,8 @@ func (p *program) envCommand() *cli.Command {
 	}
 }
 
-// environmentRow is an environment as JSON.
-type environmentRow struct {
-	ID         string          `json:"id"`
-	House      string          `json:"house"`
-	Name       string          `json:"name"`
-	Runtime    string          `json:"runtime"`
-	Config     json.RawMessage `json:"config,omitempty"` // not in a list
-	Bindings   []rows.Binding  `json:"secretBindings"`
-	CreatedAt  time.Time       `json:"createdAt"`
-	ArchivedAt *time.Time      `json:"archivedAt,omitempty"`
-}
-
-func environmentRowOf(e rows.Environment) environmentRow {
-	return environmentRow{e.ID, e.House, e.Name, e.Runtime, e.Config, e.Bindings, e.CreatedAt, e.ArchivedAt}
-}
-
-// secrets returns the names of the secrets as --secret has them.
-func (e environmentRow) secrets() string {
+// secretNames returns the names of an environment's secrets as --secret has them.
+func secretNames(e rows.Environment) string {
 	names := make([]string, 0, len(e.Bindings))
 	for _, b := range e.Bindings {
 		if !b.Required {
@@ -115,31 +101,26 @@ func (p *program) listEnvironments(c *cli.Context, s control.Scope, h rows.House
 	if err != nil {
 		return err
 	}
-	found := make([]environmentRow, 0, len(all))
-	for _, e := range all {
-		found = append(found, environmentRowOf(e))
-	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "RUNTIME", "STATE", "SECRETS"}}
-	return printGrid(p.stdout, c.Bool("json"), g, found, func(e environmentRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, all, func(e rows.Environment) []string {
 		state := archived(e.ArchivedAt)
 		if e.ID == h.DefaultEnvironment {
 			state = "default"
 		}
-		return []string{e.Name, e.ID, e.Runtime, state, e.secrets()}
+		return []string{e.Name, e.ID, e.Runtime, state, secretNames(e)}
 	})
 }
 
 func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
-	found, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
+	e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 	if err != nil {
 		return err
 	}
-	if found, err = s.Environment(c.Context, found.ID); err != nil { // a list has no config
+	if e, err = s.Environment(c.Context, e.ID); err != nil { // a list has no config
 		return err
 	}
-	e := environmentRowOf(found)
 	if c.Bool("json") {
-		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []environmentRow{e}, nil)
+		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []rows.Environment{e}, nil)
 	}
 	return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, [][]string{
 		{"name", e.Name},
@@ -148,35 +129,28 @@ func (p *program) showEnvironment(c *cli.Context, s control.Scope, h rows.House)
 		{"created", e.CreatedAt.Local().Format(time.DateTime)},
 		{"state", archived(e.ArchivedAt)},
 		{"runtime", e.Runtime},
-		{"secrets", e.secrets()},
+		{"secrets", secretNames(e)},
 		{"config", string(e.Config)},
 	}, func(row []string) []string { return row })
 }
 
-// defaultEnvironmentCommand has an argument that may be left out, unlike the others.
+// defaultEnvironmentCommand takes --none in place of its argument.
 func (p *program) defaultEnvironmentCommand() *cli.Command {
-	set := houseCommand(cli.Command{
+	cmd := houseCommand(cli.Command{
 		Name: "default", ArgsUsage: "ENVIRONMENT",
 		Usage: "make an environment that of the house's threads without one",
 	}, func(c *cli.Context, s control.Scope, h rows.House) error {
+		if c.Bool("none") {
+			return s.SetDefaultEnvironment(c.Context, h.ID, "")
+		}
 		e, err := findEnvironment(c.Context, s, h.ID, c.Args().First())
 		if err != nil {
 			return err
 		}
 		return s.SetDefaultEnvironment(c.Context, h.ID, e.ID)
 	})
-	unset := houseCommand(cli.Command{}, func(c *cli.Context, s control.Scope, h rows.House) error {
-		return s.SetDefaultEnvironment(c.Context, h.ID, "")
-	})
-	set.Flags = append(set.Flags, &cli.BoolFlag{Name: "none", Usage: "leave the house without a default environment"})
-	one := set.Action
-	set.Action = func(c *cli.Context) error {
-		if c.Bool("none") {
-			return unset.Action(c)
-		}
-		return one(c)
-	}
-	return set
+	cmd.Flags = append(cmd.Flags, &cli.BoolFlag{Name: "none", Usage: "leave the house without a default environment"})
+	return cmd
 }
 
 // environmentAction returns the action of a command that changes one environment.
@@ -190,4 +164,86 @@ func environmentAction(
 		}
 		return act(s, c.Context, e.ID)
 	}
+}
+
+func (p *program) envApplyCommand() *cli.Command {
+	return &cli.Command{
+		Name: "apply", ArgsUsage: "FILE",
+		Usage: "make the environment of a house in FILE, or change the one with its name",
+		Description: `FILE is YAML or JSON, - is stdin; docs/environment.schema.json describes it. Prints created, changed or
+unchanged, the environment's id and its name. Exit status 65: FILE is not valid; each problem is
+a line on stderr, with its place and its key.`,
+		Flags: []cli.Flag{
+			databaseFlag(),
+			houseFlag(),
+			&cli.BoolFlag{Name: "check", Usage: "check FILE alone, without a database"},
+		},
+		Action: p.applyEnvironment,
+	}
+}
+
+// applyEnvironment makes or changes an environment of a house.
+func (p *program) applyEnvironment(c *cli.Context) error {
+	cmd := p.command(c)
+	file := cmd.first()
+	switch {
+	case c.NArg() != 1 || file == "":
+		return cmdline.Usage("want the FILE of the environment")
+	case cmd.house == "" && !c.Bool("check"):
+		return cmdline.Usage("want the --house of the environment")
+	}
+	r, err := p.readRecipe(c.Context, file, recipe.Parse)
+	if err != nil {
+		return err
+	}
+	if r.Name == "" {
+		err := &recipe.Error{File: file, Problems: []recipe.Problem{
+			{Line: 1, Column: 1, Key: "name", Text: "missing: the environment of a house has one"},
+		}}
+		return &cmdline.Exit{Status: exitData, Cause: err}
+	}
+	if c.Bool("check") {
+		return nil
+	}
+	row, err := r.Row()
+	if err != nil {
+		return err
+	}
+	db, err := openDatabase(c.Context, cmd.database)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	h, err := findHouse(c.Context, db.Host(), cmd.house)
+	if err != nil {
+		return databaseExit(err)
+	}
+	e, did, err := db.Host().ApplyEnvironment(c.Context, h.ID, row)
+	if err == nil {
+		fmt.Fprintf(p.stdout, "%s\t%s\t%s\n", did, e.ID, e.Name)
+	}
+	return databaseExit(err)
+}
+
+// readRecipe reads the environment in a file, or on stdin for "-", with one of the package's parsers.
+func (p *program) readRecipe(
+	ctx context.Context, file string, parse func([]byte) (recipe.Recipe, error),
+) (recipe.Recipe, error) {
+	in, err := p.open(ctx, file, "an environment")
+	if err != nil {
+		return recipe.Recipe{}, err
+	}
+	defer in.Close() // it is only read
+	data, err := io.ReadAll(io.LimitReader(in, recipe.MaxSize+1))
+	if err != nil {
+		return recipe.Recipe{}, cmdline.Unread("read the environment", err)
+	}
+	r, err := parse(data)
+	if invalid, is := errors.AsType[*recipe.Error](err); is {
+		if invalid.File = file; file == "-" {
+			invalid.File = "stdin"
+		}
+		return r, &cmdline.Exit{Status: exitData, Cause: err}
+	}
+	return r, err
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -82,7 +81,7 @@ func (p *program) execAction(c *cli.Context) error {
 		return cmdline.Usage("--timeout: want more than 0")
 	}
 	cmd := p.command(c)
-	id, err := cmd.toChange(c.Context, cmd.arg(0))
+	id, err := cmd.toChange(c.Context, cmd.first())
 	if err != nil {
 		return err
 	}
@@ -110,8 +109,7 @@ func (p *program) execAction(c *cli.Context) error {
 			return err
 		}
 	}
-	var bad *exec.BadRequestError
-	if err := r.Check(); errors.As(err, &bad) {
+	if err := r.Check(); errors.As(err, new(*exec.BadRequestError)) {
 		return cmdline.Usage("%w", err)
 	}
 	key, err := secret(h.data)
@@ -140,7 +138,7 @@ func (p *program) execAction(c *cli.Context) error {
 	}
 	// From here on: a signal that comes while the command is started ends the start, or is followExec's.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, leaving...)
 	defer signal.Stop(signals)
 	// Noted before the command exists, so reconcile --all finds it.
 	if err := remember(h.data, id); err != nil {
@@ -171,7 +169,7 @@ func (p *program) execAction(c *cli.Context) error {
 
 // stdinOf reads the stdin of the command.
 func (p *program) stdinOf(ctx context.Context) ([]byte, error) {
-	in := p.given(ctx, "the command's input", true)
+	in := p.given(ctx, "the command's input")
 	defer in.Close() // what can't be restored is gone
 	b, err := io.ReadAll(io.LimitReader(in, exec.MostStdin+1))
 	if err != nil {
@@ -185,9 +183,8 @@ func (p *program) stdinOf(ctx context.Context) ([]byte, error) {
 
 // cancelExec asks a command to end.
 func (p *program) cancelExec(ctx context.Context, cl *client.Client, id, author string) error {
-	var none *exec.NoCommandError
 	switch err := exec.Cancel(ctx, cl, id, author, ""); {
-	case errors.As(err, &none):
+	case errors.As(err, new(*exec.NoCommandError)):
 		return &cmdline.Exit{Status: 1, Cause: err}
 	case err != nil:
 		return reachThread(cl, err)
@@ -213,34 +210,23 @@ func (p *program) followExec(
 		end, ok, err := exec.Follow(ctx, cl, posted.ID, posted.Offset, p.printOutput)
 		over <- result{end, ok, err}
 	}()
-	for asked := false; ; {
-		select {
-		case r := <-over:
-			if r.err != nil || !r.ok {
-				return errors.Join(reach(r.err), &cmdline.Exit{Status: 1, Cause: fmt.Errorf(
-					"the command continues: arbe thread tail %s shows it, arbe exec --cancel %s %[1]s ends it",
-					posted.Thread, posted.ID)})
-			}
-			drop(ctx)
-			return p.execEnded(r.end, posted)
-		case sig := <-signals:
-			if asked || sig != syscall.SIGINT {
-				leave()
-				continue
-			}
-			asked = true
-			const reason = "interrupted at the terminal"
-			// A second signal ends the tries of a server that is away: the loop receives it, too.
-			trying, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			err := exec.Ask(trying, cl, posted.ID, posted.Author, reason)
-			stop()
-			if err != nil {
-				fmt.Fprintf(p.stderr, "arbe: %v\n", err)
-				continue
-			}
-			fmt.Fprintln(p.stderr, "asked the command to end")
+	r := attend(over, signals, leave, func() {
+		// A second signal ends the tries of a server that is away: attend receives it, too.
+		trying, stop := signal.NotifyContext(ctx, leaving...)
+		defer stop()
+		if err := exec.Ask(trying, cl, posted.ID, posted.Author, interrupted); err != nil {
+			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
+			return
 		}
+		fmt.Fprintln(p.stderr, "asked the command to end")
+	})
+	if r.err != nil || !r.ok {
+		return errors.Join(reach(r.err), cmdline.Fail(1,
+			"the command continues: arbe thread tail %s shows it, arbe exec --cancel %s %[1]s ends it",
+			posted.Thread, posted.ID))
 	}
+	drop(ctx)
+	return p.execEnded(r.end, posted)
 }
 
 // printOutput prints a piece of a command's output on the stream that it came from.

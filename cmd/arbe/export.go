@@ -10,13 +10,17 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"iter"
 	"os"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/hydrate"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -130,7 +134,7 @@ func exportError(cl *client.Client, n int, err error) error {
 	case n == 0:
 		return reachThread(cl, err)
 	}
-	return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w; %d entries are exported", err, n)}
+	return cmdline.Fail(exitNoReach, "%w; %d entries are exported", err, n)
 }
 
 // summary is equal for two servers that have the same entries in the same order.
@@ -242,14 +246,41 @@ func (i *importing) post(ctx context.Context) error {
 	}
 	if err != nil {
 		where := fmt.Sprintf("lines %d to %d", i.lines[0], i.lines[len(i.lines)-1])
-		var se *client.StatusError
-		if errors.As(err, &se) && len(se.Entries) > 0 && se.Entries[0].Index < len(i.lines) {
+		se, _ := errors.AsType[*client.StatusError](err)
+		if se != nil && len(se.Entries) > 0 && se.Entries[0].Index < len(i.lines) {
 			bad := se.Entries[0]
 			where = fmt.Sprintf("line %d, %s: %s", i.lines[bad.Index], bad.ID, bad.Reason)
 		}
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%w (%s %s)", err, i.name, where)}
+		return cmdline.Fail(exitNoReach, "%w (%s %s)", err, i.name, where)
 	}
 	i.fresh += len(i.batch) - ack.Duplicates
 	i.batch, i.lines, i.size = i.batch[:0], i.lines[:0], 0
 	return nil
+}
+
+// writeSession writes the session of a thread's last run as a file of a harness, for the page's Config.
+func writeSession(w io.Writer, harness string, entries iter.Seq2[thread.Entry, error]) (err error) {
+	d, ok := session.Harnesses().Named(harness)
+	if !ok {
+		return page.ErrNoSession
+	}
+	id, err := uuid.NewV7() // of a session that has none yet
+	if err != nil {
+		return err
+	}
+	r := &hydrate.Rebuilder{Dialect: d, TempDir: os.TempDir(), DefaultCwd: "/", Amend: true}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if err := r.Add(hydrate.Parse(e, d)); err != nil {
+			return err
+		}
+	}
+	_, err = r.Copy(w, id.String(), time.Now())
+	if errors.Is(err, hydrate.ErrNoSession) {
+		return page.ErrNoSession
+	}
+	return err
 }

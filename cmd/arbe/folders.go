@@ -14,8 +14,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/folder"
+	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
@@ -75,11 +77,6 @@ func (f folders) note(box sandbox.Ref, n copied, b folder.Base) error {
 	return durable.WriteFile(filepath.Join(dir, copiedFile), append(text, '\n'))
 }
 
-// has returns the note of a box; false if this host has none.
-func (f folders) has(box sandbox.Ref) (n copied, ok bool, err error) {
-	return readNote(f.of(box, ""), box)
-}
-
 // all returns the notes of a box: of the folder in its working directory, and of those of its environment.
 func (f folders) all(box sandbox.Ref) (notes []copied, err error) {
 	plain := filepath.Base(f.of(box, ""))
@@ -124,14 +121,6 @@ func readNote(dir string, box sandbox.Ref) (n copied, ok bool, err error) {
 		err = fmt.Errorf("note of the folder in %s: %w", box, err)
 	}
 	return n, err == nil, err
-}
-
-// sync copies back the folder of a run that has ended, as its launch asked. mine is false if another host has the
-// folder.
-func (f folders) sync(
-	ctx context.Context, box sandbox.Sandbox, _ string, run thread.Run,
-) (result thread.Synced, mine bool) {
-	return f.pull(ctx, box, run.After.Sync.Delete)
 }
 
 // pull copies the changes of a box back, into each folder. mine is false if this host has no folder of the box.
@@ -235,9 +224,7 @@ func (f folders) forget(threadID string) {
 	}
 	for _, d := range dirs {
 		dir := filepath.Join(string(f), d.Name())
-		b, err := os.ReadFile(filepath.Join(dir, copiedFile))
-		var n copied
-		if err == nil && json.Unmarshal(b, &n) == nil && n.Thread == threadID {
+		if n, ok, _ := readNote(dir, sandbox.Ref{}); ok && n.Thread == threadID { // one that can't be read stays
 			_ = os.RemoveAll(dir) // the next call removes what is left
 		}
 	}
@@ -247,23 +234,33 @@ func (f folders) forget(threadID string) {
 type tree struct {
 	folders folders
 	copied
+	noted bool // its changes may be copied back
+}
+
+// tree returns the folder that a note names, by its absolute path. place names where a person wrote it, for errors.
+func (f folders) tree(place string, n copied, noted bool) (_ launch.Tree, err error) {
+	if n.Path, err = filepath.Abs(n.Path); err != nil {
+		return nil, err
+	}
+	if err := (folder.Folder{Path: n.Path, Exclude: n.Exclude}).Check(); err != nil {
+		return nil, cmdline.Unread(place, err)
+	}
+	return tree{f, n, noted}, nil
 }
 
 func (t tree) String() string { return t.Path }
 
 // CopyIn copies the folder into a fresh box. A box of an earlier run has the folder already, with the agent's changes.
 func (t tree) CopyIn(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
-	n, ok, err := t.folders.has(box.Ref())
-	switch {
-	case err != nil:
+	if !fresh {
+		n, ok, err := readNote(t.folders.of(box.Ref(), t.At), box.Ref())
+		if err == nil && (!ok || n.Path != t.Path) {
+			err = fmt.Errorf("the sandbox %s was made without this folder: leave --dir out", box.Ref())
+		}
 		return err
-	case !fresh && ok && n.Path == t.Path:
-		return nil
-	case !fresh:
-		return fmt.Errorf("the sandbox %s was made without this folder: leave --dir out", box.Ref())
 	}
 	m, err := folder.Folder{Path: t.Path, Exclude: t.Exclude}.CopyIn(ctx, box)
-	if err != nil {
+	if err != nil || !t.noted {
 		return err
 	}
 	return t.folders.note(box.Ref(), t.copied, m)

@@ -2,18 +2,21 @@ package main
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
-	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/provision"
-	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reconcile"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
@@ -30,9 +33,8 @@ type host struct {
 	folders   folders
 	database  func(context.Context) (*control.DB, error) // opens it; nil for none
 
-	resolve func(ctx context.Context, id string) (string, error) // the whole id for a unique prefix of a UUID
-	limits  limits                                               // of its reconciler
-	keys    keyset                                               // of secrets
+	limits limits // of its reconciler
+	keys   keyset // of secrets
 }
 
 // provider is a provider of boxes, as launches and the reconciler use it.
@@ -51,7 +53,7 @@ func (c command) host() (host, error) {
 	cl := func(id string) (*client.Client, error) { return c.client(id, token.ScopeWrite) }
 	return host{
 		data: d, client: cl, providers: providers(d), folders: foldersOf(d), database: c.opened(),
-		resolve: c.toChange, limits: c.limits, keys: c.keys,
+		limits: c.limits, keys: c.keys,
 	}, err
 }
 
@@ -99,7 +101,8 @@ func providers(d daemon.Data) map[string]reconcile.Provider {
 // reconciler returns a reconciler of this host's boxes.
 func (h host) reconciler() *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
-		Client: h.client, Providers: h.providers, Host: h.work(),
+		Client: h.client, Providers: h.providers,
+		Host:        reconcile.Host{Push: pushRun, Sync: h.syncRun, Unsaved: unsavedAnywhere},
 		OrphanAfter: h.limits.orphanAfter, ReapAfter: h.limits.reapAfter, NotifyAfter: h.limits.notifyAfter,
 		Harnesses: session.Harnesses(),
 	}
@@ -109,73 +112,143 @@ func (h host) reconciler() *reconcile.Reconciler {
 	return r
 }
 
-// work returns what this host can do for a run that has ended.
-func (h host) work() reconcile.Host {
-	return reconcile.Host{Push: pushRun, Sync: h.folders.sync, Unsaved: unsavedAnywhere}
+// providerNamed returns the provider of boxes with the name, which the command line has in a place, such as --sandbox.
+func providerNamed(d daemon.Data, place, name string) (provider, error) {
+	switch name {
+	case "local":
+		if runtime.GOOS != "linux" {
+			return nil, cmdline.Fail(exitConfig,
+				"local boxes need Linux, and this is %s: use --sandbox daytona", runtime.GOOS)
+		}
+		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil
+	case "daytona":
+		provider, err := sandbox.NewDaytona(sandbox.Config{
+			Key: os.Getenv("DAYTONA_API_KEY"), URL: os.Getenv("DAYTONA_API_URL"),
+			Target: os.Getenv("DAYTONA_TARGET"), Snapshot: os.Getenv("DAYTONA_SNAPSHOT"),
+			GitHub: os.Getenv("GITHUB_SERVER_URL"),
+		})
+		if err != nil {
+			return nil, &cmdline.Exit{Status: exitConfig, Cause: err}
+		}
+		return provider, nil
+	}
+	return nil, cmdline.Usage("%s %q: want local or daytona", place, name)
 }
 
-// pushOptions returns the options of a push to repo, with the tokens and addresses of this environment.
-func pushOptions(repo, branch string) (push.Options, error) {
-	remote, err := push.ParseRemote(repo, os.Getenv("GITHUB_SERVER_URL"))
-	return push.Options{
-		Remote:  remote,
-		Branch:  branch,
-		Token:   os.Getenv("GITHUB_TOKEN"),
-		BaseURL: os.Getenv("GITHUB_API_URL"),
-	}, err
+// boxStreamURL returns the address at which a box reaches the thread server.
+func boxStreamURL(d daemon.Data, provider string) (string, error) {
+	if at := os.Getenv("ARBE_BOX_STREAM_URL"); at != "" {
+		return at, nil
+	}
+	at, err := serverURL(d)
+	if err != nil || provider == "local" {
+		return at, err
+	}
+	if onThisMachine(at) {
+		const want = "a box elsewhere can't reach the thread server at %s: " +
+			"set ARBE_BOX_STREAM_URL to an address of it, or of an arbe proxy, that the box can reach"
+		return "", cmdline.Fail(exitConfig, want, at)
+	}
+	return at, nil
 }
 
-// pushRun pushes the branch of a completed run, as its launch asked.
-func pushRun(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string) thread.Pushed {
-	want := run.After.Push
-	o, err := pushOptions(want.Repo, want.Branch)
+// runnerFor returns the path of the runner's binary for an architecture.
+func runnerFor(arch string) (string, error) {
+	var tried []string
+	for _, path := range runnerPaths(arch) {
+		is, err := elfArch(path)
+		if err == nil && is == arch {
+			return path, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			tried = append(tried, fmt.Sprintf("%s is for %s", path, is))
+		}
+	}
+	var found string
+	if len(tried) > 0 {
+		found = " (" + strings.Join(tried, ", ") + ")"
+	}
+	const want = "no runner for %s%s: put arbe-pi-runner-linux-%[1]s beside arbe, or set ARBE_RUNNER_BIN"
+	return "", fmt.Errorf(want, arch, found)
+}
+
+func runnerPaths(arch string) []string {
+	if path := os.Getenv("ARBE_RUNNER_BIN"); path != "" {
+		return []string{path}
+	}
+	self, err := os.Executable()
 	if err != nil {
-		return thread.Pushed{Branch: want.Branch, Error: err.Error()}
+		return nil
 	}
-	o.Intent, o.Thread, o.Run, o.NoPR = intent, threadID, run.ID, !want.PR
-	return pushed(push.Push(ctx, box, o))
+	dir := filepath.Dir(self)
+	return []string{filepath.Join(dir, "arbe-pi-runner-linux-"+arch), filepath.Join(dir, "arbe-pi-runner")}
 }
 
-// pushed returns the outcome of a push as an entry's payload.
-func pushed(out push.Outcome) thread.Pushed {
-	return thread.Pushed{
-		Pushed:  out.Pushed,
-		Nothing: out.Nothing,
-		Branch:  out.Branch,
-		Commit:  out.Commit,
-		PRURL:   out.PRURL,
-		Error:   out.Error,
+// elfArch returns the architecture of a program.
+func elfArch(path string) (string, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return "no Linux program", err
 	}
+	defer f.Close() // read only: nothing to lose
+	switch f.Machine {
+	case elf.EM_X86_64:
+		return "amd64", nil
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	}
+	return f.Machine.String(), nil
 }
 
-// unsaved describes work in a box that is nowhere else; "" for none. Where the box itself can't tell, that is the
-// description. An error means that the box could not be asked.
-func unsaved(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (what string, err error) {
-	if b.Labels[sandbox.LabelTree] == sandbox.TreeFolder {
-		var changed bool
-		if changed, err = launch.FolderChanged(ctx, box); changed {
-			what = "its copy of the folder has changes"
+// opened returns what opens the database that the flags name, once, for the log of the thread server. It is nil without
+// a database. The database is open until the program ends. Callers at the same time share one attempt, each for as long
+// as its own context lasts.
+//
+// Where a proxy answers for the server, its log is not known, and nothing is compared.
+func (c command) opened() func(context.Context) (*control.DB, error) {
+	if c.database == "" {
+		return nil
+	}
+	return control.Once(func(ctx context.Context) (*control.DB, error) {
+		log, err := c.installation(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("which log the database has to be of is not known: %w", reach(err))
 		}
-	} else {
-		var u push.Unsaved
-		switch u, err = push.CountUnsaved(ctx, box); {
-		case err != nil:
-		case !u.Git:
-			what = "what is in it is not known: its working directory is no repository"
-		case u.Any():
-			what = fmt.Sprintf("its repository has %d commits and %d changed files that are not pushed", u.Commits,
-				u.Changes)
+		db, err := control.Open(ctx, c.database, control.Config{})
+		if err != nil {
+			return nil, err
 		}
-	}
-	var failed *sandbox.ExitError
-	if errors.As(err, &failed) || errors.Is(err, fs.ErrNotExist) {
-		return "what is in it is not known: " + err.Error(), nil
-	}
-	return what, err
+		return db.Of(log), nil
+	})
 }
 
-// exitBusy is the exit status of a launch on a thread with an open run (EX_TEMPFAIL).
-const exitBusy = 75
+// installation returns the id of the thread server's log; "" where the server has none.
+func (c command) installation(ctx context.Context) (string, error) {
+	_, url, err := c.server()
+	if err != nil {
+		return "", err
+	}
+	h, err := (&client.Client{Base: thread.BaseURL(url), HTTP: c.http}).Health(ctx)
+	return h.Installation, err
+}
 
-// busy gives a *launch.BusyError its exit status.
-func busy(err error) error { return &cmdline.Exit{Status: exitBusy, Cause: err} }
+// rows returns the rows of threads and boxes; false without a database.
+func (h host) rows() (control.Boxes, bool) { return control.Boxes{Open: h.database}, h.database != nil }
+
+// leaseOf returns the lease of a box with these labels.
+func (h host) leaseOf(box sandbox.Ref, labels map[string]string) (lease.Lease, error) {
+	if row := labels[sandbox.LabelRow]; row != "" {
+		rows, is := h.rows()
+		if !is {
+			return nil, noRows(box)
+		}
+		return rows.Lease(row), nil
+	}
+	cl, err := h.client(lease.Stream(box))
+	return lease.OnStream{Client: cl}, err
+}
+
+// noRows is the error of a command that needs the row of a box.
+func noRows(box sandbox.Ref) error {
+	return &cmdline.Exit{Status: exitConfig, Cause: provision.NoRows(box)}
+}

@@ -43,14 +43,6 @@ named by its name, its id, or the beginning of its id.`,
 	}
 }
 
-// houseRow is a house as JSON.
-type houseRow struct {
-	ID                 string    `json:"id"`
-	Name               string    `json:"name"`
-	DefaultEnvironment string    `json:"defaultEnvironment,omitempty"`
-	CreatedAt          time.Time `json:"createdAt"`
-}
-
 func (p *program) createHouse(c *cli.Context, s control.Scope) error {
 	if c.String("owner") == "" {
 		return cmdline.Usage("want the --owner of the house; arbe agent create --kind human NAME makes one")
@@ -77,12 +69,8 @@ func (p *program) listHouses(c *cli.Context, s control.Scope) error {
 	if len(all) == 0 {
 		fmt.Fprintln(p.stderr, "no houses yet: arbe house create NAME --owner AGENT makes one")
 	}
-	found := make([]houseRow, 0, len(all))
-	for _, h := range all {
-		found = append(found, houseRow(h))
-	}
 	g := listing.Grid{Head: []string{"NAME", "ID", "DEFAULT ENVIRONMENT", "CREATED"}}
-	return printGrid(p.stdout, c.Bool("json"), g, found, func(h houseRow) []string {
+	return printGrid(p.stdout, c.Bool("json"), g, all, func(h rows.House) []string {
 		return []string{h.Name, h.ID, h.DefaultEnvironment, day(h.CreatedAt)}
 	})
 }
@@ -92,7 +80,7 @@ func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
 
 // houseSum is a house with what it owns, as JSON.
 type houseSum struct {
-	houseRow
+	rows.House
 	Owners       []string `json:"owners"` // ids of agents
 	Members      int      `json:"members"`
 	Environments int      `json:"environments"`
@@ -118,7 +106,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		return err
 	}
 	sum := houseSum{
-		houseRow: houseRow(h), Owners: []string{},
+		House: h, Owners: []string{},
 		Members: n.Members, Environments: n.Environments, Secrets: n.Secrets, Boxes: n.Sandboxes,
 	}
 	for _, m := range members {

@@ -12,7 +12,6 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/cmd/internal/stdin"
-	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
@@ -29,51 +28,31 @@ func (p *program) types() bool {
 // mostTyped bounds one text that is typed or pasted, in bytes.
 const mostTyped = thread.MaxEntry
 
-// source is the input of a command. The caller closes it.
-type source struct {
-	io.Reader
-	io.Closer
-}
-
-// keptOpen is a file that others still use.
-type keptOpen struct{ io.Writer }
-
-// Close does nothing.
-func (keptOpen) Close() error { return nil }
-
-// given returns stdin. Reads of it end with the context. A person at a terminal is asked for what is read; with echo
-// false nothing of that is shown.
-func (p *program) given(ctx context.Context, what string, echo bool) source {
-	plain := source{stdin.Reader(ctx, p.stdin), keptOpen{}}
+// given returns stdin. Reads of it end with the context. A person at a terminal is asked for what is read. The
+// caller closes the result.
+func (p *program) given(ctx context.Context, what string) io.ReadCloser {
+	plain := io.NopCloser(stdin.Reader(ctx, p.stdin))
 	if !p.types() {
 		return plain
 	}
 	fmt.Fprintf(p.stderr, "reading %s from the terminal; Ctrl-D on an empty line ends it\n", what)
-	t, err := stdin.Open(ctx, p.stdin.(*os.File), mostTyped, echo)
+	t, err := stdin.Open(ctx, p.stdin.(*os.File), mostTyped, true)
 	if err != nil {
 		return plain // a system whose terminals give lines alone
 	}
-	return source{t, t}
+	return t
 }
 
-// open returns what a file has, or stdin for "-".
-func (p *program) open(ctx context.Context, file, what string) (source, error) {
+// open opens a file, or stdin for "-".
+func (p *program) open(ctx context.Context, file, what string) (io.ReadCloser, error) {
 	if file == "-" {
-		return p.given(ctx, what, true), nil
+		return p.given(ctx, what), nil
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return source{}, cmdline.Unread("", err)
+		return nil, cmdline.Unread("", err)
 	}
-	return source{f, f}, nil
-}
-
-// input posts the texts on stdin as chats to a live run that is watched.
-type input struct {
-	*program
-	run     launch.Launched
-	harness string
-	author  string
+	return f, nil
 }
 
 // texts returns what yields the texts on stdin, of most bytes: each line, and at a terminal what is typed or pasted
@@ -93,41 +72,41 @@ func (p *program) texts(
 			return "", cmp.Or(lines.Err(), io.EOF)
 		}
 		return strings.TrimSuffix(lines.Text(), "\r"), nil
-	}, keptOpen{}
+	}, io.NopCloser(nil)
 }
 
-// post posts the chats that next returns, in order, and then asks the run to do what is queued and to end. A terminal
-// that has hung up asks for nothing. A failure is reported on stderr. What follows a chat that can't be posted is read
-// and posted, too.
-func (in input) post(ctx context.Context, cl *client.Client, next func() (string, error)) {
-	typed := in.types()
+// postTexts posts the chats that next returns to a live run, in order, and then asks the run to do what is queued and
+// to end. A terminal that has hung up asks for nothing. A failure is reported on stderr, unless the program has stopped
+// watching the run. What follows a chat that can't be posted is read and posted, too.
+func (p *program) postTexts(
+	ctx context.Context, cl *client.Client, run, harness, author string, next func() (string, error),
+) {
+	report := func(err error) {
+		if ctx.Err() == nil {
+			fmt.Fprintf(p.stderr, "arbe: %v\n", err)
+		}
+	}
+	typed := p.types()
 	for {
 		text, err := next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			in.report(ctx, fmt.Errorf("read the chats from stdin: %w; the run continues", err))
+			report(fmt.Errorf("read the chats from stdin: %w; the run continues", err))
 			return
 		}
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		if _, err := cl.Append(ctx, []thread.Entry{chatOf(text, thread.DeliverSteer, in.author)}); err != nil {
-			in.report(ctx, fmt.Errorf("post a chat: %w", reachThread(cl, err)))
+		if _, err := cl.Append(ctx, []thread.Entry{chatOf(text, thread.DeliverSteer, author)}); err != nil {
+			report(fmt.Errorf("post a chat: %w", reachThread(cl, err)))
 		}
 	}
-	if ctx.Err() != nil || typed && !in.types() {
+	if ctx.Err() != nil || typed && !p.types() {
 		return
 	}
-	if err := in.askToFinish(ctx, cl, in.run.Run, in.harness, in.author); err != nil {
-		in.report(ctx, err)
-	}
-}
-
-// report writes a failure to stderr, unless the program has stopped watching the run.
-func (in input) report(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		fmt.Fprintf(in.stderr, "arbe: %v\n", err)
+	if err := p.askToFinish(ctx, cl, run, harness, author); err != nil {
+		report(err)
 	}
 }

@@ -1,29 +1,17 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
-	"arbe.0sk.ar/runner/host/daemon"
-	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
-	"arbe.0sk.ar/runner/host/provision"
-	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/reap"
-	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/sandbox"
-	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
 
@@ -158,7 +146,11 @@ func (p *program) launchCommand() *cli.Command {
 			"TASK may be left out with --live. Exit status 75: the thread has an open run.\n\n" + launchHelp,
 		Flags: launchFlags(),
 		Action: func(c *cli.Context) error {
-			done, err := p.launch(c, "")
+			h, err := p.command(c).host()
+			if err != nil {
+				return err
+			}
+			done, err := p.launch(c, h, "")
 			if err != nil {
 				return err
 			}
@@ -186,92 +178,20 @@ Exit status: 0 if the verdict is completed, else the agent's own (128+n for sign
 	}
 }
 
-// order is a launch as its command line has it.
-type order struct {
-	launch.Task
-	provider    string // of the box
-	providerSet bool   // the command line has it
-
-	house, agent, environment string // as they were typed
-
-	file string // of an environment; "" for none
-
-	// Where it goes.
-	to     *provision.Host
-	client *client.Client
-	place  rows.Place
-	in     provision.Provider
-}
-
-// place finds where a launch goes, and completes its task. What is wrong on the command line is found before the server
-// is asked, and nothing is printed, noted or made before the server has answered; with a database rows come between.
-func (p *program) place(ctx context.Context, h host, o *order) (err error) {
-	ask := func() error {
-		if o.client, err = h.client(o.Thread); err != nil {
-			return err
-		}
-		if o.to.Key, err = secret(h.data); err != nil {
-			return err
-		}
-		return p.answers(ctx, o.client, o.Task)
-	}
-	if h.database == nil {
-		if err = p.box(ctx, h, o); err != nil {
-			return err
-		}
-		return ask()
-	}
-	if err = ask(); err != nil {
-		return err
-	}
-	db, err := h.database(ctx)
-	if err != nil {
-		return databaseExit(err)
-	}
-	asked, err := o.asked(ctx, db.Host())
-	if err != nil {
-		return databaseExit(fmt.Errorf("the rows of thread %s: %w", o.Thread, err))
-	}
-	if o.place, err = o.to.Place(ctx, &o.Task, asked); err != nil {
-		return databaseExit(err)
-	}
-	return p.box(ctx, h, o)
-}
-
-// box completes a launch by its environment, and checks what its flags say of the box.
-func (p *program) box(ctx context.Context, h host, o *order) error {
-	typed := o.Box // by flags alone
-	name, err := p.follow(ctx, h, o)
-	if err != nil {
-		return err
-	}
-	if o.in, err = o.to.Provider("--sandbox", name); err != nil {
-		return err
-	}
-	if typed.Image == "" && o.Box.Image != "" {
-		typed.Resources = sandbox.Resources{} // of the environment's image
-	}
-	if err := o.in.Check(typed); err != nil {
-		return cmdline.Unread("", err)
-	}
-	return nil
-}
-
 // launch launches the task of a command line. attached is this process's hold of the box if there is work after the
 // run; "" for none.
-func (p *program) launch(c *cli.Context, attached string) (launch.Launched, error) {
-	fail := func(err error) (launch.Launched, error) { return launch.Launched{}, err }
-	h, err := p.command(c).host()
-	if err != nil {
-		return fail(err)
+func (p *program) launch(c *cli.Context, h host, attached string) (done launch.Launched, err error) {
+	o := order{
+		provider: c.String("sandbox"), providerSet: c.IsSet("sandbox"), house: c.String("house"),
+		agent: c.String("agent"), environment: c.String("environment"), file: c.String("environment-file"),
+		to: h.provision(nil, nil),
 	}
-	o, err := p.orderFrom(c, h)
-	if err != nil {
-		return fail(err)
+	if o.Task, err = p.taskFrom(c, h); err != nil {
+		return done, err
 	}
 	ctx := c.Context
 	if err := p.place(ctx, h, &o); err != nil {
-		return fail(err)
+		return done, err
 	}
 	cl, task := o.client, o.Task
 	steps := cmdline.NewSteps(p.stderr)
@@ -287,272 +207,33 @@ func (p *program) launch(c *cli.Context, attached string) (launch.Launched, erro
 		err = p.checkPush(ctx, task.Box)
 	}
 	if err != nil {
-		return fail(err)
+		return done, err
 	}
 	if task.After.Work() {
 		l.Attached = attached
 	}
 	if err := remember(h.data, task.Thread); err != nil {
-		return fail(err) // noted before the run exists, so reconcile --all finds it
+		return done, err // noted before the run exists, so reconcile --all finds it
 	}
 	begun := false
 	l.Begun = func() {
 		begun = true
-		p.comeBack(task.Thread)
+		const text = "▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s        ends it\n"
+		fmt.Fprintf(p.stderr, text, task.Thread)
 	}
-	done, err := l.Launch(ctx, task)
+	done, err = l.Launch(ctx, task)
 	steps.End()
-	var open *launch.BusyError
-	var doubt *reap.DoubtError
 	switch {
-	case err != nil && !begun && ofServer(err):
+	case err != nil && !begun && ofServer(err), client.Gone(err):
 		return done, reachThread(cl, err)
-	case errors.As(err, &open):
-		return done, busy(err)
-	case client.Gone(err):
-		return done, reachThread(cl, err)
-	case errors.As(err, &doubt):
+	case errors.As(err, new(*launch.BusyError)):
+		return done, &cmdline.Exit{Status: exitBusy, Cause: err}
+	case errors.As(err, new(*reap.DoubtError)):
 		return done, doubtful(ctx, cl, fmt.Errorf("launch on thread %s: %w", task.Thread, err))
 	case errors.Is(err, launch.ErrRow):
-		return done, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
+		return done, cmdline.Fail(exitConfig, "launch on thread %s: %w", task.Thread, err)
 	case err != nil:
-		return done, &cmdline.Exit{Status: 1, Cause: fmt.Errorf("launch on thread %s: %w", task.Thread, err)}
+		return done, cmdline.Fail(1, "launch on thread %s: %w", task.Thread, err)
 	}
 	return done, nil
-}
-
-// answers returns an error where the thread server does not answer, or does not take the tokens of this host. Nothing
-// is printed and no row is made before. A thread that is to be resumed has to be there.
-func (p *program) answers(ctx context.Context, cl *client.Client, t launch.Task) error {
-	_, err := exists(ctx, cl)
-	if client.NoThread(err) && !t.Resume {
-		return nil
-	}
-	return reachThread(cl, err)
-}
-
-// comeBack prints the thread's id, and the commands that show its run and end it.
-func (p *program) comeBack(id string) {
-	fmt.Fprintf(
-		p.stderr,
-		"▸ thread %[1]s\n  arbe thread tail %[1]s   shows the run\n  arbe cancel %[1]s        ends it\n",
-		id,
-	)
-}
-
-// checkPush refuses a launch whose work could not be pushed.
-func (p *program) checkPush(ctx context.Context, box sandbox.Options) error {
-	o, err := pushOptions(box.Repo, box.Branch)
-	if err != nil {
-		return cmdline.Usage("--push: %w", err)
-	}
-	state, err := push.Check(ctx, o)
-	if err != nil {
-		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--push: %w", err)}
-	}
-	if state.Exists {
-		const found = "· the branch %s exists on the remote: the run starts from its commit %.12s\n"
-		fmt.Fprintf(p.stderr, found, o.Branch, state.Commit)
-	}
-	return nil
-}
-
-// orderFrom reads the command line of a launch.
-func (p *program) orderFrom(c *cli.Context, h host) (order, error) {
-	o := order{
-		provider: c.String("sandbox"), providerSet: c.IsSet("sandbox"), house: c.String("house"),
-		agent: c.String("agent"), environment: c.String("environment"), file: c.String("environment-file"),
-		to: h.provision(nil, nil),
-	}
-	var err error
-	o.Task, err = p.taskFrom(c, h)
-	return o, err
-}
-
-// taskFrom reads the task of a launch's command line.
-func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
-	spec, err := catalog.Lookup(c.String("harness"))
-	if err != nil {
-		return launch.Task{}, cmdline.Usage("%w", err)
-	}
-	id := func() string { return uuid.Must(uuid.NewV7()).String() } // the system's random numbers can't fail
-	t := launch.Task{
-		Thread: c.String("thread"), Run: id(), Author: c.String("author"),
-		Prompt: strings.Join(c.Args().Slice(), " "), Harness: spec.Name, Model: c.String("model"),
-		Args: c.StringSlice("agent-arg"), Resume: c.Bool("resume"), Hydrate: c.Bool("hydrate"),
-		Live: c.Bool("live"), Idle: c.Duration("idle"),
-		Box: sandbox.Options{
-			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
-			GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET"),
-			Image: c.String("image"), Snapshot: c.String("snapshot"), Ephemeral: !c.Bool("keep"),
-		},
-		Setup: launch.Setup{Commands: c.StringSlice("setup")},
-	}
-	t.Box.Labels = map[string]string{}
-	for label, value := range map[string]string{
-		sandbox.LabelHouse: c.String("house"), sandbox.LabelEnvironment: c.String("environment"),
-	} {
-		if value != "" {
-			t.Box.Labels[label] = value
-		}
-	}
-	if t.Box.Snapshot == os.Getenv("DAYTONA_SNAPSHOT") {
-		t.Box.Snapshot = "" // the provider's default
-	}
-	switch {
-	case t.Box.Image != "" && t.Box.Snapshot != "":
-		return t, cmdline.Usage("--image and --snapshot exclude each other")
-	case strings.TrimSpace(t.Prompt) == "" && !t.Live:
-		return t, cmdline.Usage("want a TASK after --")
-	case c.IsSet("idle") && !t.Live:
-		return t, cmdline.Usage("--idle needs --live")
-	case c.IsSet("idle") && t.Idle <= 0:
-		return t, cmdline.Usage("--idle %v: want a time above 0", t.Idle)
-	case t.Hydrate && !t.Resume:
-		return t, cmdline.Usage("--hydrate needs --resume")
-	case t.Resume && t.Thread == "":
-		return t, cmdline.Usage("--resume needs --thread")
-	case t.Thread != "" && !thread.ValidThread(t.Thread):
-		return t, cmdline.Usage("--thread %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", t.Thread)
-	case c.String("dir") != "" && t.Box.Repo != "":
-		return t, cmdline.Usage("--dir and --repo exclude each other")
-	case c.Bool("sync") && c.String("dir") == "":
-		return t, cmdline.Usage("--sync needs --dir")
-	case (c.Bool("sync-delete") || c.Bool("sync-failed")) && !c.Bool("sync"):
-		return t, cmdline.Usage("--sync-delete and --sync-failed need --sync")
-	case c.Bool("push") && (t.Box.Repo == "" || t.Box.Branch == ""):
-		return t, cmdline.Usage("--push needs --repo and --branch")
-	}
-	if t.Thread != "" {
-		if t.Thread, err = h.resolve(c.Context, t.Thread); err != nil {
-			return t, err
-		}
-	}
-	if t.Box.Resources, err = sandbox.ParseResources(c.String("resources")); err != nil {
-		return t, cmdline.Usage("--resources: %w", err)
-	}
-	if t.After, err = afterFrom(c); err != nil {
-		return t, err
-	}
-	if t.Thread == "" {
-		t.Thread = id()
-	}
-	if parent := c.String("parent"); parent != "" {
-		if !thread.ValidThread(parent) {
-			return t, cmdline.Usage("--parent %q: want 1 to 128 characters of A-Z a-z 0-9 _ -", parent)
-		}
-		if parent, err = h.resolve(c.Context, parent); err != nil {
-			return t, err
-		}
-		t.Parent = &thread.Parent{ThreadID: parent, AuthorID: c.String("parent-author")}
-	}
-	if dir := c.String("dir"); dir != "" {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return t, err
-		}
-		f := folder.Folder{Path: abs, Exclude: c.StringSlice("exclude")}
-		if err := f.Check(); err != nil {
-			return t, cmdline.Unread("--dir", err)
-		}
-		t.Dir = tree{h.folders, copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude}}
-	}
-	if t.Env, err = variables("env", c.StringSlice("env")); err == nil {
-		t.Setup.Env, err = variables("setup-env", c.StringSlice("setup-env"))
-	}
-	if err != nil {
-		return t, err
-	}
-	t.Files, err = inlineFiles(c.StringSlice("file"))
-	return t, err
-}
-
-// inlineFiles reads the files that --file names.
-func inlineFiles(named []string) (files []launch.Inline, err error) {
-	for _, f := range named {
-		source, path, _ := strings.Cut(f, ":")
-		if source == "" || path == "" || strings.Contains(path, "\n") {
-			return nil, cmdline.Usage("--file %q: want SOURCE:PATH", f)
-		}
-		content, err := os.ReadFile(source)
-		if err != nil {
-			return nil, cmdline.Unread("--file", err)
-		}
-		files = append(files, launch.Inline{Path: path, Content: content})
-	}
-	return files, nil
-}
-
-// afterFrom returns the work after the run that the command line asks for; nil for none.
-func afterFrom(c *cli.Context) (*thread.After, error) {
-	a := thread.After{Keep: c.Bool("keep")}
-	if c.Bool("push") {
-		remote, err := push.ParseRemote(c.String("repo"), os.Getenv("GITHUB_SERVER_URL"))
-		if err != nil {
-			return nil, cmdline.Usage("--push: %w", err)
-		}
-		a.Push = &thread.AfterPush{Repo: remote.URL, Branch: c.String("branch"), PR: true}
-	}
-	if c.Bool("sync") {
-		a.Sync = &thread.AfterSync{Delete: c.Bool("sync-delete"), Failed: c.Bool("sync-failed")}
-	}
-	if a == (thread.After{}) {
-		return nil, nil
-	}
-	return &a, nil
-}
-
-// variables returns the named variables of this environment.
-func variables(flag string, names []string) (map[string]string, error) {
-	env := map[string]string{}
-	for _, name := range names {
-		value, ok := os.LookupEnv(name)
-		if !ok || strings.Contains(name, "=") {
-			return nil, cmdline.Usage("--%s %s: want the name of a variable that is set here", flag, name)
-		}
-		env[name] = value
-	}
-	return env, nil
-}
-
-// providerNamed returns the provider of boxes with the name, which the command line has in a place, such as --sandbox.
-func providerNamed(d daemon.Data, place, name string) (provider, error) {
-	switch name {
-	case "local":
-		if runtime.GOOS != "linux" {
-			return nil, &cmdline.Exit{
-				Status: exitConfig,
-				Cause:  fmt.Errorf("local boxes need Linux, and this is %s: use --sandbox daytona", runtime.GOOS),
-			}
-		}
-		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil
-	case "daytona":
-		provider, err := sandbox.NewDaytona(sandbox.Config{
-			Key: os.Getenv("DAYTONA_API_KEY"), URL: os.Getenv("DAYTONA_API_URL"),
-			Target: os.Getenv("DAYTONA_TARGET"), Snapshot: os.Getenv("DAYTONA_SNAPSHOT"),
-			GitHub: os.Getenv("GITHUB_SERVER_URL"),
-		})
-		if err != nil {
-			return nil, &cmdline.Exit{Status: exitConfig, Cause: err}
-		}
-		return provider, nil
-	}
-	return nil, cmdline.Usage("%s %q: want local or daytona", place, name)
-}
-
-// boxStreamURL returns the address at which a box reaches the thread server.
-func boxStreamURL(d daemon.Data, provider string) (string, error) {
-	if at := os.Getenv("ARBE_BOX_STREAM_URL"); at != "" {
-		return at, nil
-	}
-	at, err := serverURL(d)
-	if err != nil || provider == "local" {
-		return at, err
-	}
-	if onThisMachine(at) {
-		const want = "a box elsewhere can't reach the thread server at %s: " +
-			"set ARBE_BOX_STREAM_URL to an address of it, or of an arbe proxy, that the box can reach"
-		return "", &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf(want, at)}
-	}
-	return at, nil
 }

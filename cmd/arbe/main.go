@@ -23,14 +23,6 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Exit statuses beside 0, 1 and cmdline.StatusUsage.
-const (
-	exitNoThread = cmdline.StatusNoInput // there is no such thread, or no such row
-	exitNoReach  = 69                    // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
-	exitDisk     = 74                    // the server's log has failed, mostly because of its disk (EX_IOERR)
-	exitConfig   = 78                    // the environment is wrong or incomplete (EX_CONFIG)
-)
-
 // version is set by the linker.
 var version = "dev"
 
@@ -104,10 +96,7 @@ func dataFolder(dir string) (daemon.Data, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &cmdline.Exit{
-			Status: exitConfig,
-			Cause:  errors.New("no data folder: use --data, or set ARBE_DATA or HOME"),
-		}
+		return "", cmdline.Fail(exitConfig, "no data folder: use --data, or set ARBE_DATA or HOME")
 	}
 	return daemon.Data(filepath.Join(home, ".local", "share", "arbe")), nil
 }
@@ -117,7 +106,7 @@ func secrets(d daemon.Data) ([][]byte, error) {
 	if s := os.Getenv("DURABLE_STREAMS_SECRET"); s != "" {
 		keys, err := token.ParseSecrets(s)
 		if err != nil {
-			return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("DURABLE_STREAMS_SECRET: %w", err)}
+			return nil, cmdline.Fail(exitConfig, "DURABLE_STREAMS_SECRET: %w", err)
 		}
 		return keys, nil
 	}
@@ -154,8 +143,8 @@ func serverURL(d daemon.Data) (string, error) {
 	}
 	address, err := d.Address()
 	if errors.Is(err, fs.ErrNotExist) {
-		err = &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("no thread server: set ARBE_STREAM_URL, "+
-			"or start arbe serve on this machine (data folder %s)", d)}
+		err = cmdline.Fail(exitConfig, "no thread server: set ARBE_STREAM_URL, "+
+			"or start arbe serve on this machine (data folder %s)", d)
 	}
 	return address, err
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -133,14 +133,7 @@ func (p *program) shareAction(c *cli.Context) error {
 			return err
 		}
 		for _, s := range answer.Shares {
-			state := "open"
-			if until, err := time.Parse(time.RFC3339, s.ExpiresAt); err == nil && time.Now().After(until) {
-				state = "expired"
-			}
-			if s.Revoked {
-				state = "revoked"
-			}
-			fmt.Fprintf(p.stdout, "%.8s  made %s  expires %s  %s\n", s.ID, s.MadeAt, s.ExpiresAt, state)
+			fmt.Fprintf(p.stdout, "%.8s  made %s  expires %s  %s\n", s.ID, s.MadeAt, s.ExpiresAt, stateOf(s))
 		}
 		return nil
 	}
@@ -159,13 +152,24 @@ func (p *program) shareAction(c *cli.Context) error {
 	return nil
 }
 
+// stateOf returns the state of a link: open, expired or revoked.
+func stateOf(s page.Shared) string {
+	until, err := time.Parse(time.RFC3339, s.ExpiresAt)
+	switch {
+	case s.Revoked:
+		return "revoked"
+	case err == nil && time.Now().After(until):
+		return "expired"
+	}
+	return "open"
+}
+
 // site is the page of a thread server.
 type site struct {
 	data    daemon.Data
+	client  *client.Client
 	base    string // where this program reaches it
 	browser string // where a browser does
-	token   string
-	http    *http.Client
 }
 
 // site returns the page of the configured server, with a token that may make links. given is the server's address as a
@@ -188,76 +192,62 @@ func (c command) site(given string) (*site, error) {
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
 		u.Host = net.JoinHostPort("localhost", u.Port())
 	}
-	signed, err := pageToken(d)
+	token, err := pageToken(d)
 	if err != nil {
 		return nil, err
 	}
-	cl := *c.http
-	cl.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	cl.Timeout = 30 * time.Second
-	return &site{d, base, u.String(), signed, &cl}, nil
+	cl := &client.Client{Base: thread.BaseURL(base), Token: client.StaticToken(token)}
+	return &site{d, cl, base, u.String()}, nil
 }
 
 // pageToken returns a token of the scope page:open: the one in the environment, or one that is signed here.
 func pageToken(d daemon.Data) (string, error) {
-	given := os.Getenv("ARBE_STREAM_TOKEN")
-	if file := os.Getenv("ARBE_STREAM_TOKEN_FILE"); file != "" {
-		var err error
-		if given, err = client.FileToken(file)(); err != nil {
+	if _, given := givenToken(); given != nil {
+		page, err := given()
+		if err != nil {
 			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
 		}
-	}
-	if subject, _ := token.Peek(given); subject == token.SubjectPage {
-		return given, nil
+		if subject, _ := token.Peek(page); subject == token.SubjectPage {
+			return page, nil
+		}
 	}
 	key, err := secret(d) // a thread's token opens no page
 	if err != nil {
 		return "", err
 	}
-	return token.Sign(key, token.Grant{
-		Stream: token.SubjectPage, Scope: []string{token.ScopePage}, Until: time.Now().Add(time.Minute),
-	})
+	return signed(key, token.SubjectPage, token.ScopePage, time.Minute)
 }
 
-// mostAnswer bounds an answer of the page, in bytes.
-const mostAnswer = 1 << 20
+// Bounds of a request of the page's own.
+const (
+	pageTimeout = 30 * time.Second
+	mostAnswer  = 1 << 20 // bytes
+)
 
 // ask sends a request of the page's own and parses the answer into out.
 func (s *site) ask(ctx context.Context, method, path string, body, out any) error {
-	var sent io.Reader
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	var sent []byte
 	if body != nil {
-		sent = bytes.NewReader(thread.Marshal(body))
+		sent = thread.Marshal(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.base+path, sent)
+	answer, err := ask(ctx, s.client, method, path, sent)
+	var refused *client.StatusError
+	switch {
+	case errors.As(err, &refused) && refused.Code == "":
+		const text = "%s answers %s: it serves no page; " +
+			"ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy"
+		return cmdline.Fail(exitNoReach, text, s.base, foreignAnswer(err))
+	case refused != nil:
+		return cmdline.Fail(exitNoReach, "%s: %w", s.base, err)
+	case err != nil:
+		return cmp.Or(reach(err), err) // the user ended it
+	}
+	defer answer.Close() // it was only read
+	b, err := io.ReadAll(io.LimitReader(answer, mostAnswer))
 	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+s.token)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := s.http.Do(req)
-	if err != nil {
-		if answer := reach(err); answer != nil {
-			return answer
-		}
-		return err // the user ended it
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
-	if err != nil {
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("read the thread server's answer: %w", err)}
-	}
-	if resp.StatusCode >= 300 {
-		var refused struct {
-			Error struct{ Code, Message string }
-		}
-		if json.Unmarshal(b, &refused) != nil || refused.Error.Message == "" {
-			const text = "%s answers %s: it serves no page; " +
-				"ARBE_STREAM_URL has to be the address of arbe serve, not of a proxy"
-			return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf(text, s.base, resp.Status)}
-		}
-		return &cmdline.Exit{Status: exitNoReach, Cause: fmt.Errorf("%s: %w", s.base, &client.StatusError{
-			Status: resp.StatusCode, Code: refused.Error.Code, Message: refused.Error.Message,
-		})}
+		return cmdline.Fail(exitNoReach, "read the thread server's answer: %w", err)
 	}
 	return json.Unmarshal(b, out)
 }

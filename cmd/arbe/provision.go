@@ -11,7 +11,6 @@ import (
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
@@ -22,15 +21,11 @@ import (
 func provisionFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "launches", Value: 4, Usage: "launch `N` delegated tasks at the same time"},
-		localBoxesFlag(),
-	}
-}
-
-func localBoxesFlag() cli.Flag {
-	return &cli.BoolFlag{
-		Name: "local-boxes",
-		Usage: "let members of houses, and commands over HTTP, use local boxes, which run as the user of\n" +
-			"this process",
+		&cli.BoolFlag{
+			Name: "local-boxes",
+			Usage: "let members of houses, and commands over HTTP, use local boxes, which run as the user of\n" +
+				"this process",
+		},
 	}
 }
 
@@ -122,31 +117,6 @@ func (c command) awaitLog(ctx context.Context, once bool, logger *slog.Logger) e
 			logged = true
 		}
 		pause.For(ctx, reopenEvery)
-	}
-}
-
-// given returns a host that works beside a server of this process, and what it gives to commands and tasks.
-func (c command) given(d daemon.Data, cfg daemon.Config, s daemon.Serving, localBoxes bool) (host, *provision.Host) {
-	h, _ := c.beside(c.limits, d, cfg, s)
-	h.keys = c.keys
-	to := h.provision(s.Secret, cfg.Logger)
-	to.LocalBoxes = localBoxes
-	return h, to
-}
-
-// provisioning returns a loop that launches tasks beside a server.
-func (c command) provisioning(
-	d daemon.Data, cfg daemon.Config, s daemon.Serving, localBoxes bool, launches int,
-) func(context.Context) error {
-	return func(ctx context.Context) error {
-		h, to := c.given(d, cfg, s, localBoxes)
-		db, err := h.database(ctx)
-		for ; err != nil; db, err = h.database(ctx) {
-			if !pause.For(ctx, reopenEvery) {
-				return nil
-			}
-		}
-		return provisioner(db, to, launches).Run(ctx)
 	}
 }
 

@@ -3,22 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -81,18 +76,13 @@ func followFile(h host, t *launch.Task, r recipe.Recipe, dir string) error {
 		return nil // they replace the environment's repositories and folders
 	}
 	for i, f := range r.Folders {
-		abs, err := filepath.Abs(hostPath(dir, f.Host))
+		n := copied{Thread: t.Thread, Path: hostPath(dir, f.Host), Exclude: f.Exclude, At: f.Path}
+		sync := f.Access == recipe.AccessSync
+		from, err := h.folders.tree(fmt.Sprintf("--environment-file: folders[%d]", i), n, sync)
 		if err != nil {
 			return err
 		}
-		if err := (folder.Folder{Path: abs, Exclude: f.Exclude}).Check(); err != nil {
-			return cmdline.Unread(fmt.Sprintf("--environment-file: folders[%d]", i), err)
-		}
-		note := copied{Thread: t.Thread, Path: abs, Exclude: f.Exclude, At: f.Path}
-		sync := f.Access == recipe.AccessSync
-		t.Make.Folders = append(t.Make.Folders, launch.Folder{
-			Tree: placed{h.folders, note, sync}, Path: f.Path, Sync: sync,
-		})
+		t.Make.Folders = append(t.Make.Folders, launch.Folder{Tree: from, Path: f.Path, Sync: sync})
 		if sync {
 			if t.After == nil {
 				t.After = &thread.After{}
@@ -129,73 +119,4 @@ func ownSecrets(secrets []rows.Binding) (map[string]string, error) {
 		return nil, fmt.Errorf("%w: %s: set the variable here", rows.ErrMissing, strings.Join(missing, ", "))
 	}
 	return values, nil
-}
-
-// placed is a folder of an environment, which stands in the box beside others.
-type placed struct {
-	folders folders
-	copied
-	sync bool
-}
-
-func (p placed) String() string { return p.Path }
-
-// CopyIn copies the folder into a new box, and notes it if its changes will be copied back.
-func (p placed) CopyIn(ctx context.Context, box sandbox.Sandbox, _ bool) error {
-	m, err := folder.Folder{Path: p.Path, Exclude: p.Exclude}.CopyIn(ctx, box)
-	if err != nil || !p.sync {
-		return err
-	}
-	return p.folders.note(box.Ref(), p.copied, m)
-}
-
-// unsavedAnywhere is unsaved for each repository and folder of a box. One in which nobody ever worked may lack them.
-func unsavedAnywhere(ctx context.Context, box sandbox.Sandbox, b sandbox.Box) (string, error) {
-	worked, err := launch.Worked(ctx, box)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "what is in it is not known: its working directory is gone", nil
-	case err != nil || !worked:
-		return "", err
-	}
-	var found []string
-	for label, tree := range map[string]string{
-		sandbox.LabelRepositories: sandbox.TreeRepository, sandbox.LabelFolders: sandbox.TreeFolder,
-	} {
-		if b.Labels[label] == "" {
-			continue
-		}
-		for _, path := range strings.Split(b.Labels[label], ",") {
-			at, err := placeIn(box, path)
-			if err != nil {
-				return "", err
-			}
-			what, err := unsaved(ctx, at, sandbox.Box{Labels: map[string]string{sandbox.LabelTree: tree}})
-			if err != nil {
-				return "", fmt.Errorf("%s: %w", path, err)
-			}
-			if what != "" {
-				found = append(found, path+": "+what)
-			}
-		}
-	}
-	if b.Labels[sandbox.LabelRepositories] == "" && b.Labels[sandbox.LabelFolders] == "" {
-		return unsaved(ctx, box, b)
-	}
-	slices.Sort(found)
-	return strings.Join(found, "; "), nil
-}
-
-// placeIn returns a box with the working directory path below its workspace; "" for its own.
-func placeIn(box sandbox.Sandbox, path string) (sandbox.Sandbox, error) {
-	if path == "" {
-		return box, nil
-	}
-	p, is := box.(interface {
-		At(path string) (sandbox.Sandbox, error)
-	})
-	if !is {
-		return nil, errors.New("the box has no workspace")
-	}
-	return p.At(path)
 }

@@ -16,10 +16,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/reconcile"
-	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/thread"
@@ -75,8 +73,12 @@ else, condemn one that is gone, whose threads get another one, and delete one th
 
 func (p *program) reconcileAction(c *cli.Context) error {
 	cmd, all, explain := p.command(c), c.Bool("all"), c.Bool("explain")
-	id := cmd.arg(0)
-	if len(cmd.args) > 1 || all && len(cmd.args) == 1 || !explain && !all && len(cmd.args) == 0 {
+	id := cmd.first()
+	want := 1
+	if all {
+		want = 0
+	}
+	if len(cmd.args) > want || len(cmd.args) < want && !explain {
 		return cmdline.Usage("want one thread id, or --all")
 	}
 	h, err := cmd.host()
@@ -183,64 +185,4 @@ const reconcileAtMost = 15 * time.Second
 // reconcileEvery returns the interval of a server's passes over open runs: a quarter of their limit, 15 s at most.
 func reconcileEvery(orphanAfter time.Duration) time.Duration {
 	return min(reconcileAtMost, max(orphanAfter/4, 250*time.Millisecond))
-}
-
-// beside returns a host that works beside a server of this process, and its reconciler.
-func (p *program) beside(
-	l limits, d daemon.Data, cfg daemon.Config, s daemon.Serving,
-) (host, *reconcile.Reconciler) {
-	h := host{data: d, providers: providers(d), folders: foldersOf(d), limits: l}
-	if rows, is := cfg.Rows.(*control.Store); is {
-		h.database = rows.Open
-	}
-	h.client = minting(s.Secret, &client.Client{Base: thread.BaseURL(s.URL), Log: cfg.Logger, HTTP: s.HTTP})
-	r := h.reconciler()
-	r.Log = cfg.Logger
-	if x := s.Threads; x != nil {
-		r.Known = func(ctx context.Context, id string) (reconcile.Known, bool) {
-			fold, next, err := x.Fold(ctx, id)
-			return reconcile.Known{Fold: fold, Next: next, Now: time.Now()}, err == nil
-		}
-	}
-	return h, r
-}
-
-// settling returns what settles one of the server's threads, on request.
-func (p *program) settling(
-	l limits, d daemon.Data, cfg daemon.Config, serving daemon.Serving,
-) func(context.Context, string) (server.Settled, error) {
-	h, r := p.beside(l, d, cfg, serving)
-	return func(ctx context.Context, id string) (server.Settled, error) {
-		s, err := h.settle(ctx, r, id)
-		if !s.Open {
-			h.forget(id)
-		}
-		result := server.Settled{Status: s.Status, Open: s.Open}
-		for _, a := range s.Actions {
-			result.Actions = append(result.Actions, server.SettledAction{
-				ThreadID: a.Thread, RunID: a.Run, Did: a.Did, Why: a.Why,
-			})
-		}
-		return result, err
-	}
-}
-
-// reconciling returns a loop that settles the server's own threads.
-func (p *program) reconciling(
-	l limits, d daemon.Data, cfg daemon.Config, s daemon.Serving,
-) func(context.Context) error {
-	return func(ctx context.Context) error {
-		h, r := p.beside(l, d, cfg, s)
-		threads := func(f func(id string, version uint64) error) error {
-			if x := s.Threads; x != nil && x.Ready() {
-				return x.Versions(f)
-			}
-			return s.Streams.Threads(ctx, f)
-		}
-		return r.Loop(ctx, reconcileEvery(r.OrphanAfter), threads, func(id string, s reconcile.State) {
-			if !s.Open {
-				h.forget(id)
-			}
-		})
-	}
 }

@@ -26,11 +26,15 @@ func jsonFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print one JSON object for each"}
 }
 
-// rowsCommand completes a command on the database's rows, as the host. Its ArgsUsage names the arguments that it wants.
+// rowsCommand completes a command on the database's rows, as the host. Its ArgsUsage names the arguments that it wants;
+// --none stands for them.
 func rowsCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope) error) *cli.Command {
 	cmd.Flags = append(cmd.Flags, databaseFlag())
 	cmd.Action = func(c *cli.Context) error {
 		want := strings.Fields(cmd.ArgsUsage)
+		if c.Bool("none") {
+			want = nil
+		}
 		switch {
 		case len(want) == 0 && c.Args().Present():
 			return cmdline.Usage("takes no arguments")
@@ -67,9 +71,6 @@ func houseCommand(cmd cli.Command, act func(c *cli.Context, s control.Scope, h r
 	return full
 }
 
-// leastRowPrefix is the length of an id's beginning that stands for the id.
-const leastRowPrefix = 4
-
 // known is a row as people name it.
 type known struct {
 	id, name string
@@ -79,21 +80,14 @@ type known struct {
 // pick returns the row that a person means by its id, by its name or by the beginning of its id. Of rows with one name
 // it is the one that is in use.
 func pick[T any](noun, typed string, all []T, of func(T) known) (row T, err error) {
-	matching := func(is func(known) bool) (found []T) {
-		for _, one := range all {
-			if is(of(one)) {
-				found = append(found, one)
-			}
-		}
-		return found
-	}
 	for _, is := range []func(known) bool{
 		func(k known) bool { return k.id == typed },
 		func(k known) bool { return k.name == typed && !k.archived },
 		func(k known) bool { return k.name == typed },
-		func(k known) bool { return len(typed) >= leastRowPrefix && strings.HasPrefix(k.id, typed) },
+		func(k known) bool { return len(typed) >= leastPrefix && strings.HasPrefix(k.id, typed) },
 	} {
-		switch found := matching(is); {
+		found := slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !is(of(one)) })
+		switch {
 		case len(found) == 1:
 			return found[0], nil
 		case len(found) > 1:
@@ -105,18 +99,11 @@ func pick[T any](noun, typed string, all []T, of func(T) known) (row T, err erro
 			return row, cmdline.Usage(text, noun, typed, strings.Join(ids, ", "))
 		}
 	}
-	return row, absent(noun, typed)
-}
-
-// absent is the error of a row that does not exist.
-func absent(noun, typed string) error {
 	list := noun
 	if noun == "environment" {
 		list = "env"
 	}
-	return &cmdline.Exit{
-		Status: exitNoThread, Cause: fmt.Errorf("no such %s: %s; arbe %s list has those there are", noun, typed, list),
-	}
+	return row, cmdline.Fail(exitNoThread, "no such %s: %s; arbe %s list has those there are", noun, typed, list)
 }
 
 // findHouse returns the house that a person means.
@@ -165,4 +152,32 @@ func printGrid[T any](w io.Writer, asJSON bool, g listing.Grid, all []T, fields 
 		g.Rows = append(g.Rows, fields(one))
 	}
 	return g.Write(w, newTable(w))
+}
+
+// environmentFor returns the id of the environment that a person means for a command on a thread; "" for a thread
+// without a row, and where none is meant.
+func (h host) environmentFor(ctx context.Context, id, typed string) (string, error) {
+	if h.database == nil || typed == "" {
+		return "", nil
+	}
+	db, err := h.database(ctx)
+	if err != nil {
+		return "", err
+	}
+	e, err := environmentOf(ctx, db.Host(), id, typed)
+	if err != nil {
+		err = fmt.Errorf("the rows of thread %s: %w", id, err)
+	}
+	return e, err
+}
+
+// environmentOf returns the id of the environment that a person means, of the house of a thread; "" for a thread
+// without a row.
+func environmentOf(ctx context.Context, s control.Scope, id, typed string) (string, error) {
+	t, err := s.Thread(ctx, id)
+	if err != nil {
+		return "", rows.Present(err)
+	}
+	e, err := findEnvironment(ctx, s, t.House, typed)
+	return e.ID, err
 }

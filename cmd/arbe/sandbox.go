@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/push"
+	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -48,10 +49,8 @@ func (p *program) sandboxCommand() *cli.Command {
 				Description: "GITHUB_TOKEN is the token. Prints one JSON object, {pushed, branch, commit, prUrl, " +
 					"error}.",
 				Flags: []cli.Flag{
-					&cli.StringFlag{
-						Name:  "repo",
-						Usage: "push to `ORG/REPO` (required)",
-					}, &cli.StringFlag{Name: "branch", Usage: "push `BRANCH` (required)"},
+					&cli.StringFlag{Name: "repo", Usage: "push to `ORG/REPO` (required)"},
+					&cli.StringFlag{Name: "branch", Usage: "push `BRANCH` (required)"},
 					&cli.StringFlag{Name: "title", Usage: "`TITLE` of the pull request"}, databaseFlag(),
 				},
 				Action: p.sandboxPush,
@@ -80,7 +79,7 @@ func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
 	if err != nil {
 		return nil, err
 	}
-	fold, _, err := readSignals(ctx, cl)
+	fold, _, err := readRuns(ctx, cl, "signal.")
 	if err != nil && !client.NotFound(err) {
 		return nil, fmt.Errorf("read thread %s: %w", id, err)
 	}
@@ -109,18 +108,16 @@ func (p *program) sandboxPush(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
+	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on onThread) error {
 		o.Intent = c.String("title")
-		if on != nil {
+		if on.client != nil {
 			o.Thread, o.Run = on.client.Thread, on.run.ID
 		}
 		out := push.Push(c.Context, box, o)
 		_ = json.NewEncoder(p.stdout).Encode(out) // a closed stdout has no reader
-		err := on.post(c.Context, thread.TypePush, func(s thread.Signal) (string, any) {
-			result := pushed(out)
-			result.Signal = s
-			return fmt.Sprintf("push.%d", on.run.Pushes), result
-		})
+		result := pushed(out)
+		result.Signal = on.signal(thread.TypePush)
+		err := on.post(c.Context, fmt.Sprintf("push.%d", on.run.Pushes), result)
 		if out.Error != "" {
 			return errors.Join(err, &cmdline.Exit{Status: 1})
 		}
@@ -136,7 +133,7 @@ func (p *program) sandboxPull(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on *onThread) error {
+	return h.using(c.Context, c.Args().First(), func(box sandbox.Sandbox, on onThread) error {
 		result, mine := h.folders.pull(c.Context, box, c.Bool("delete"))
 		if !mine {
 			const text = "%s has no folder of this host: run arbe sandbox pull on the host that launched it"
@@ -145,10 +142,8 @@ func (p *program) sandboxPull(c *cli.Context) error {
 		if result.Conflicts == nil {
 			result.Conflicts = []string{}
 		}
-		err := on.post(c.Context, thread.TypeSync, func(s thread.Signal) (string, any) {
-			result.Signal = s
-			return fmt.Sprintf("sync.%d", on.run.Syncs), result
-		})
+		result.Signal = on.signal(thread.TypeSync)
+		err := on.post(c.Context, fmt.Sprintf("sync.%d", on.run.Syncs), result)
 		if result.Error != "" {
 			return errors.Join(errors.New(result.Error), err)
 		}
@@ -158,27 +153,30 @@ func (p *program) sandboxPull(c *cli.Context) error {
 	})
 }
 
-// onThread is the newest run of a box, on its thread.
+// onThread is the newest run of a box, on its thread; without a client for a box that has none.
 type onThread struct {
 	client *client.Client
 	run    thread.Run
 }
 
-// post posts a result on the thread of the box. For a box without a thread (nil) it does nothing.
-func (o *onThread) post(ctx context.Context, typ string, result func(thread.Signal) (id string, payload any)) error {
-	if o == nil {
+// signal returns the fields that each signal about the run has.
+func (o onThread) signal(typ string) thread.Signal {
+	return thread.Signal{Type: typ, RunID: o.run.ID, Harness: o.run.Harness}
+}
+
+// post posts a result about the run, if there is one.
+func (o onThread) post(ctx context.Context, id string, result any) error {
+	if o.client == nil {
 		return nil
 	}
-	id, payload := result(thread.Signal{Type: typ, RunID: o.run.ID, Harness: o.run.Harness})
-	_, err := o.client.Append(
-		ctx,
-		[]thread.Entry{{ID: o.run.ID + "." + id, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(payload)}},
-	)
+	_, err := o.client.Append(ctx, []thread.Entry{
+		{ID: o.run.ID + "." + id, TS: thread.Stamp(time.Now()), Payload: thread.Marshal(result)},
+	})
 	return reach(err)
 }
 
 // using opens a box and holds it while f uses it.
-func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox, on *onThread) error) error {
+func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox, on onThread) error) error {
 	ref, provider, err := h.boxNamed(arg)
 	if err != nil {
 		return err
@@ -187,11 +185,8 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	var labels map[string]string
-	if i := slices.IndexFunc(boxes, func(b sandbox.Box) bool { return b.Ref == ref }); i >= 0 {
-		labels = boxes[i].Labels
-	}
-	l, err := h.leaseOf(ref, labels)
+	listed, _ := reap.Find(boxes, ref.ID)
+	l, err := h.leaseOf(ref, listed.Labels)
 	if err != nil {
 		return err
 	}
@@ -208,28 +203,28 @@ func (h host) using(ctx context.Context, arg string, f func(box sandbox.Sandbox,
 	if err != nil {
 		return err
 	}
-	on, err := h.newestRun(ctx, ref, labels)
+	on, err := h.newestRun(ctx, ref, listed.Labels)
 	if err != nil {
 		return err
 	}
 	return f(box, on)
 }
 
-// newestRun returns the newest run of a box; nil if its label names no thread, or the thread has no run in it.
-func (h host) newestRun(ctx context.Context, ref sandbox.Ref, labels map[string]string) (*onThread, error) {
+// newestRun returns the newest run of a box, if its label names a thread that has one in it.
+func (h host) newestRun(ctx context.Context, ref sandbox.Ref, labels map[string]string) (onThread, error) {
 	id := labels[sandbox.LabelThread]
 	if !thread.ValidThread(id) {
-		return nil, nil
+		return onThread{}, nil
 	}
 	fold, err := h.fold(ctx, id)
 	if err != nil {
-		return nil, err
+		return onThread{}, err
 	}
 	for _, r := range slices.Backward(fold.Runs()) {
 		if in := r.Box(); in != nil && in.Provider == ref.Provider && in.Ref == ref.ID {
 			cl, err := h.client(id)
-			return &onThread{cl, r}, err
+			return onThread{cl, r}, err
 		}
 	}
-	return nil, nil
+	return onThread{}, nil
 }

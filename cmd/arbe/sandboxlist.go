@@ -24,44 +24,32 @@ import (
 // listed is a box as sandbox list prints it.
 type listed struct {
 	sandbox.Box
-	Ephemeral bool      `json:"ephemeral"`
-	Row       *boxRow   `json:"row,omitempty"` // nil without a database
-	Runs      []boxRun  `json:"runs"`
-	Lease     []boxHold `json:"lease"`
-	Kept      string    `json:"kept,omitempty"`  // the reason, and until when, if it is kept after its run
-	Fault     string    `json:"fault,omitempty"` // machine and row do not agree
+	Ephemeral bool        `json:"ephemeral"`
+	Row       *boxRow     `json:"row,omitempty"` // nil without a database
+	Runs      []boxRun    `json:"runs"`
+	Lease     []rows.Hold `json:"lease"`
+	Kept      string      `json:"kept,omitempty"`  // the reason, and until when, if it is kept after its run
+	Fault     string      `json:"fault,omitempty"` // machine and row do not agree
 }
 
 // boxRow is the row of a box.
 type boxRow struct {
-	ID              string      `json:"id"`
-	Status          string      `json:"status"`
-	House           string      `json:"house"`
-	HouseName       string      `json:"houseName"`
-	Environment     string      `json:"environment"`
-	EnvironmentName string      `json:"environmentName"`
-	Threads         []boxThread `json:"threads"`     // those that run first, then the newest
-	ThreadCount     int         `json:"threadCount"` // Threads may lack some
+	ID              string           `json:"id"`
+	Status          string           `json:"status"`
+	House           string           `json:"house"`
+	HouseName       string           `json:"houseName"`
+	Environment     string           `json:"environment"`
+	EnvironmentName string           `json:"environmentName"`
+	Threads         []rows.BoxThread `json:"threads"`     // those that run first, then the newest
+	ThreadCount     int              `json:"threadCount"` // Threads may lack some
 
 	holds []rows.Hold
-}
-
-// boxThread is a thread on a box.
-type boxThread struct {
-	ID     string `json:"id"`
-	Status string `json:"status"`
 }
 
 type boxRun struct {
 	Thread string `json:"threadId"`
 	ID     string `json:"runId"`
 	Status string `json:"status"`
-}
-
-type boxHold struct {
-	Holder string `json:"holder"`
-	Thread string `json:"threadId,omitempty"`
-	RunID  string `json:"runId,omitempty"`
 }
 
 func (p *program) sandboxList(c *cli.Context) error {
@@ -194,24 +182,18 @@ func (l *boxList) join(ctx context.Context) (all []listed) {
 // rowOf returns the row of a machine, nil where it has none, and what is wrong between the two.
 func (l *boxList) rowOf(m sandbox.Box) (row *rows.UsedBox, fault string) {
 	label := m.Labels[sandbox.LabelRow]
-	find := func(is func(rows.UsedBox) bool) bool {
-		i := slices.IndexFunc(l.rows, is)
-		if i >= 0 {
-			row = &l.rows[i]
+	i := slices.IndexFunc(l.rows, func(r rows.UsedBox) bool {
+		return label != "" && r.ID == label || label == "" && r.Provider == m.Ref.Provider && r.Ref == m.Ref.ID
+	})
+	if i < 0 {
+		if label != "" && l.rows != nil {
+			fault = "its row " + label + " does not exist: arbe sandbox rm deletes it"
 		}
-		return i >= 0
+		return nil, fault
 	}
-	switch {
-	case l.rows == nil:
-		return nil, ""
-	case label == "" && !find(func(r rows.UsedBox) bool {
-		return r.Provider == m.Ref.Provider && r.Ref == m.Ref.ID
-	}):
-		return nil, ""
+	switch row = &l.rows[i]; {
 	case label == "":
 		return row, fmt.Sprintf("no thread uses it: it has no label %s=%s", sandbox.LabelRow, row.ID)
-	case !find(func(r rows.UsedBox) bool { return r.ID == label }):
-		return nil, "its row " + label + " does not exist: arbe sandbox rm deletes it"
 	case row.Status == rows.BoxDead:
 		return row, "its row is dead: arbe reconcile --all deletes it"
 	case row.Ref != "" && row.Ref != m.Ref.ID:
@@ -221,13 +203,10 @@ func (l *boxList) rowOf(m sandbox.Box) (row *rows.UsedBox, fault string) {
 }
 
 func boxRowOf(r rows.UsedBox) *boxRow {
-	threads := make([]boxThread, len(r.Threads))
-	for i, t := range r.Threads {
-		threads[i] = boxThread{t.ID, t.Status}
-	}
 	return &boxRow{
 		ID: r.ID, Status: string(r.Status), House: r.House, HouseName: r.HouseName, Environment: r.Environment,
-		EnvironmentName: r.EnvironmentName, Threads: threads, ThreadCount: r.ThreadCount, holds: r.Holds,
+		EnvironmentName: r.EnvironmentName, Threads: append([]rows.BoxThread{}, r.Threads...),
+		ThreadCount: r.ThreadCount, holds: r.Holds,
 	}
 }
 
@@ -275,7 +254,7 @@ func (l *boxList) withoutMachine(ctx context.Context, r rows.UsedBox) (b listed,
 
 // describe adds the runs of a box, from its threads, and its holders, from its row or its lease.
 func (l *boxList) describe(ctx context.Context, b *listed) error {
-	b.Runs, b.Lease = []boxRun{}, []boxHold{}
+	b.Runs, b.Lease = []boxRun{}, []rows.Hold{}
 	var errs []error
 	first := b.Labels[sandbox.LabelThread]
 	for _, id := range b.threads() {
@@ -300,7 +279,7 @@ func (l *boxList) describe(ctx context.Context, b *listed) error {
 	errs = append(errs, err)
 	for _, h := range holds {
 		if h.TTL > 0 || l.open(ctx, h) {
-			b.Lease = append(b.Lease, boxHold{h.Holder, h.ThreadID, h.RunID})
+			b.Lease = append(b.Lease, h)
 		}
 	}
 	return errors.Join(errs...)
@@ -398,8 +377,8 @@ func (b listed) line(now time.Time) string {
 		switch run := strings.HasPrefix(h.Holder, "run:"); {
 		case !run:
 			add("held by %s", h.Holder)
-		case !slices.ContainsFunc(b.Runs, func(r boxRun) bool { return r.Thread == h.Thread && r.ID == h.RunID }):
-			add("held by run %s on %s", h.RunID, h.Thread)
+		case !slices.ContainsFunc(b.Runs, func(r boxRun) bool { return r.Thread == h.ThreadID && r.ID == h.RunID }):
+			add("held by run %s on %s", h.RunID, h.ThreadID)
 		}
 	}
 	if b.Kept != "" {

@@ -135,7 +135,7 @@ func (p *program) remove(ctx context.Context, h host, ref sandbox.Ref, provider 
 	for _, why := range verdict.Against {
 		fmt.Fprintf(p.stderr, "arbe: %s: %s\n", ref, why)
 	}
-	return &cmdline.Exit{Status: exitBusy, Cause: fmt.Errorf("%s is not deleted: %s", ref, left(verdict, cancel))}
+	return cmdline.Fail(exitBusy, "%s is not deleted: %s", ref, left(verdict, cancel))
 }
 
 // left returns what to do about a box that is not deleted.

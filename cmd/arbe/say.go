@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -91,7 +90,7 @@ func (p *program) say(ctx context.Context, cl *client.Client, chat thread.Entry,
 	case run.Status != thread.StatusRunning || run.Started != nil && !run.Started.Live:
 		why := fmt.Sprintf("no live run is on thread %s: its next run with --resume gets the chat", cl.Thread)
 		if wait {
-			return &cmdline.Exit{Status: launch.StatusNoTurn, Cause: fmt.Errorf("%s", why)}
+			return cmdline.Fail(launch.StatusNoTurn, "%s", why)
 		}
 		fmt.Fprintln(p.stderr, why)
 		return nil
@@ -116,7 +115,7 @@ func (p *program) sayText(ctx context.Context, args []string) (string, error) {
 	case len(args) == 0:
 		return "", cmdline.Usage("want a text, or - to read it from stdin")
 	case text == "-":
-		in := p.given(ctx, "the text", true)
+		in := p.given(ctx, "the text")
 		defer in.Close() // what can't be restored is gone
 		b, err := io.ReadAll(io.LimitReader(in, thread.MaxEntry+1))
 		if err != nil {
@@ -140,10 +139,10 @@ func (p *program) sayEnd(ctx context.Context, cl *client.Client, author string) 
 	case err != nil:
 		return reachThread(cl, err)
 	case run.Status != thread.StatusRunning:
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf("no run is running on thread %s", cl.Thread)}
+		return cmdline.Fail(1, "no run is running on thread %s", cl.Thread)
 	case run.Started != nil && !run.Started.Live:
 		const why = "run %s is not live and ends on its own; arbe cancel %s stops it"
-		return &cmdline.Exit{Status: 1, Cause: fmt.Errorf(why, run.ID, cl.Thread)}
+		return cmdline.Fail(1, why, run.ID, cl.Thread)
 	}
 	return p.askToFinish(ctx, cl, run.ID, run.Harness, author)
 }
@@ -185,7 +184,7 @@ func (p *program) awaitTurn(ctx context.Context, cl *client.Client, offset strin
 		return reach(err)
 	}
 	if w.Why != "" {
-		return &cmdline.Exit{Status: w.Status, Cause: errors.New(w.Why)}
+		return cmdline.Fail(w.Status, "%s", w.Why)
 	}
 	fmt.Fprintln(p.stdout, w.Outcome)
 	if w.Status != 0 {

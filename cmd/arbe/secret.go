@@ -294,7 +294,7 @@ func keysetAction(act func(*cli.Context, seal.File) error) cli.ActionFunc {
 		if errors.Is(err, fs.ErrNotExist) {
 			return cmdline.Unread("", err)
 		}
-		if exit := (*cmdline.Exit)(nil); err == nil || errors.As(err, &exit) {
+		if err == nil || errors.As(err, new(*cmdline.Exit)) {
 			return err
 		}
 		return &cmdline.Exit{Status: exitConfig, Cause: err}

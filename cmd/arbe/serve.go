@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,20 +11,17 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/httpd"
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
-	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -136,9 +132,7 @@ func checkServe(c *cli.Context) error {
 	case c.Duration("long-poll") <= 0:
 		return cmdline.Usage("--long-poll: want more than 0")
 	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0:
-		return cmdline.Usage(
-			"want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1",
-		)
+		return cmdline.Usage("want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1")
 	case engine != "pebble" && engine != "nats":
 		return cmdline.Usage("--engine %q: want pebble or nats", engine)
 	case (engine == "nats") != (c.String("nats-url") != "") && (engine == "nats" || c.IsSet("nats-url")):
@@ -179,9 +173,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
 	cfg := daemon.Config{
-		Addr: c.String(
-			"addr",
-		), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
+		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
 		Insecure: c.Bool("insecure-loopback"),
 		Limits: daemon.Limits{
 			Rate:        server.Rate{PerSecond: c.Float64("rate")},
@@ -201,8 +193,8 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if c.String("engine") == "nats" {
 		cfg.NATS = &daemon.NATS{
 			URL: c.String("nats-url"), Credentials: c.String("nats-creds"), Prefix: c.String("nats-prefix"),
-			Shards:   c.Int("nats-shards"),
-			Replicas: c.Int("nats-replicas"), AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
+			Shards: c.Int("nats-shards"), Replicas: c.Int("nats-replicas"),
+			AllowUnsafe: c.Bool("nats-allow-unsafe"), Logger: logger,
 		}
 	}
 	access, err := p.accessLog(c.String("access-log"))
@@ -228,65 +220,34 @@ func (p *program) serve(c *cli.Context) (err error) {
 	}
 	cfg.SettleReads = c.Bool("reconcile")
 	cfg.Parts = func(s daemon.Serving) daemon.Parts {
+		here := cmd.beside(cfg, s)
+		to := here.host.provision(s.Secret, logger)
+		to.LocalBoxes = c.Bool("local-boxes")
 		starts := exec.NewGroup(mostStarts)
-		beside := besides{starts.Run}
+		with := services{starts.Run}
 		if r != nil {
-			beside = append(beside, project(r, s))
+			with = append(with, project(r, s))
 		}
 		if c.Bool("reconcile") {
-			beside = append(beside, p.reconciling(cmd.limits, d, cfg, s))
+			with = append(with, here.reconcile)
 		}
 		if c.Bool("provision") {
-			beside = append(beside, cmd.provisioning(d, cfg, s, c.Bool("local-boxes"), c.Int("launches")))
+			with = append(with, func(ctx context.Context) error { return here.provision(ctx, to, c.Int("launches")) })
 		}
 		return daemon.Parts{
-			Settle:   p.settling(cmd.limits, d, cfg, s),
-			Commands: cmd.commanding(d, cfg, s, c.Bool("local-boxes"), starts),
+			Settle: here.settling(), Commands: &commander{here.host, to, starts},
 			Page: page.Handler(page.Config{
 				Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
 				Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
 				Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
 			}),
-			Beside: beside.run,
+			Beside: with.run,
 		}
 	}
 	err = daemon.Serve(c.Context, cfg, func(url string) {
 		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
 	return serveExit(inUse(err, d))
-}
-
-// besides are the services that run beside a server.
-type besides []func(context.Context) error
-
-// run runs them until ctx is done. One that fails ends the others.
-func (b besides) run(ctx context.Context) error {
-	together, ctx := errgroup.WithContext(ctx)
-	for _, f := range b {
-		together.Go(func() error { return f(ctx) })
-	}
-	return together.Wait()
-}
-
-// serveExit gives a server's error its exit status.
-func serveExit(err error) error {
-	for _, config := range []error{
-		daemon.ErrNoSecret, daemon.ErrInsecure, token.ErrShortSecret,
-		httpd.ErrDebugAddress,
-	} {
-		if errors.Is(err, config) {
-			return &cmdline.Exit{Status: exitConfig, Cause: err}
-		}
-	}
-	var unsafe *daemon.UnsafeError
-	switch {
-	case errors.As(err, &unsafe):
-		return &cmdline.Exit{Status: exitConfig, Cause: err}
-	case errors.Is(err, engine.ErrFailed):
-		err = fmt.Errorf("%w; acknowledged entries are safe: repair the disk, then start the server again", err)
-		return &cmdline.Exit{Status: exitDisk, Cause: err}
-	}
-	return err
 }
 
 // notAddress reports whether a flag has no host and port.
@@ -301,11 +262,14 @@ func (p *program) accessLog(name string) (io.WriteCloser, error) {
 	case "":
 		return nil, nil
 	case "-":
-		return keptOpen{p.stderr}, nil
+		return struct {
+			io.Writer
+			io.Closer
+		}{p.stderr, io.NopCloser(nil)}, nil // others still use stderr
 	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--access-log: %w", err)}
+		return nil, cmdline.Fail(exitConfig, "--access-log: %w", err)
 	}
 	return f, nil
 }

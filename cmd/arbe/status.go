@@ -45,10 +45,13 @@ func exists(ctx context.Context, cl *client.Client) (entries bool, err error) {
 	return entries, err
 }
 
-// readSignals reads the runs of a thread, and returns the offset up to which it has read.
-func readSignals(ctx context.Context, cl *client.Client) (fold *thread.Fold, next string, err error) {
+// readRuns reads the runs of a thread, from the entries of these types alone, or from all without any. It returns the
+// offset up to which it has read.
+func readRuns(
+	ctx context.Context, cl *client.Client, only ...string,
+) (fold *thread.Fold, next string, err error) {
 	fold = &thread.Fold{}
-	page, err := cl.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
+	page, err := cl.Only(only...).Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	return fold, page.Next, err
 }
 
@@ -78,8 +81,7 @@ func see(ctx context.Context, cl *client.Client, runs bool) (s seen, err error) 
 	}
 	known := err == nil
 	if runs {
-		add := func(e thread.Entry) error { s.fold.Add(e); return nil }
-		if _, err = cl.Only(only...).Read(ctx, "0", false, add); err != nil {
+		if s.fold, _, err = readRuns(ctx, cl, only...); err != nil {
 			return s, err
 		}
 	}

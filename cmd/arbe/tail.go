@@ -48,7 +48,7 @@ type tailing struct {
 	client *client.Client
 	show   func(thread.Entry) error
 	part   view.Part // shown alone; without a Run all is shown
-	fold   thread.Fold
+	fold   *thread.Fold
 	from   string // the offset to follow from
 }
 
@@ -66,7 +66,7 @@ func (p *program) threadTail(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	t := &tailing{program: p, client: cl, from: "0"}
+	t := &tailing{program: p, client: cl, fold: &thread.Fold{}, from: "0"}
 	if err := t.wait(c.Context, c.Bool("no-wait")); err != nil {
 		return reachThread(cl, err)
 	}
@@ -157,32 +157,25 @@ func (t *tailing) exit() error {
 	r, any := t.latest()
 	if !any || r.Status == thread.StatusRunning {
 		const text = "thread %s is %s: no exit status yet"
-		return &cmdline.Exit{Status: exitBusy, Cause: fmt.Errorf(text, t.client.Thread, t.fold.Status())}
+		return cmdline.Fail(exitBusy, text, t.client.Thread, t.fold.Status())
 	}
-	return ended(&t.fold, r.ID)
-}
-
-// runs folds the runs that the thread has, without their heartbeats. It returns the offset up to which it has read.
-func (t *tailing) runs(ctx context.Context, fold *thread.Fold) (next string, err error) {
-	page, err := t.client.Only(runSignals...).Read(ctx, "0", false, func(e thread.Entry) error {
-		fold.Add(e)
-		return nil
-	})
-	return page.Next, err
+	return ended(t.fold, r.ID)
 }
 
 // last shows the thread's last n entries that are no heartbeats, and follows from there.
 func (t *tailing) last(ctx context.Context, n int) error {
-	before, err := t.runs(ctx, &t.fold)
-	if err != nil {
+	fold, before, err := readRuns(ctx, t.client, runSignals...)
+	if t.fold = fold; err != nil {
 		return err
 	}
 	var entries []thread.Entry
-	back := func(e thread.Entry) error {
-		if f, err := thread.Scan(e.Payload); err == nil && f.Type == thread.TypeHeartbeat {
-			return nil
+	add := func(e thread.Entry) {
+		if f, err := thread.Scan(e.Payload); err != nil || f.Type != thread.TypeHeartbeat {
+			entries = append(entries, e)
 		}
-		if entries = append(entries, e); len(entries) == n {
+	}
+	back := func(e thread.Entry) error {
+		if add(e); len(entries) == n {
 			return client.ErrStop
 		}
 		return nil
@@ -195,14 +188,10 @@ func (t *tailing) last(ctx context.Context, n int) error {
 		return err
 	}
 	if next == "" { // an older server reads forwards alone
-		entries, t.fold = nil, thread.Fold{}
+		entries, t.fold = nil, &thread.Fold{}
 		page, err := t.client.Read(ctx, "0", false, func(e thread.Entry) error {
 			t.fold.Add(e)
-			if f, err := thread.Scan(e.Payload); err == nil && f.Type == thread.TypeHeartbeat {
-				return nil
-			}
-			entries = append(entries, e)
-			if len(entries) > 2*n {
+			if add(e); len(entries) > 2*n {
 				entries = slices.Delete(entries, 0, len(entries)-n)
 			}
 			return nil
@@ -226,8 +215,8 @@ func (t *tailing) last(ctx context.Context, n int) error {
 
 // choose sets the run to show: latest, or the one whose id begins with name.
 func (t *tailing) choose(ctx context.Context, name string) error {
-	var fold thread.Fold
-	if _, err := t.runs(ctx, &fold); err != nil {
+	fold, _, err := readRuns(ctx, t.client, runSignals...)
+	if err != nil {
 		return err
 	}
 	var found []string
@@ -251,8 +240,8 @@ func (t *tailing) choose(ctx context.Context, name string) error {
 	case len(found) > 1:
 		return cmdline.Usage("--run %q is ambiguous: %s", name, strings.Join(found, ", "))
 	}
-	return &cmdline.Exit{Status: exitNoThread, Cause: fmt.Errorf(
-		"thread %s has no run %s; arbe thread status --json %[1]s lists its runs", t.client.Thread, name)}
+	return cmdline.Fail(exitNoThread,
+		"thread %s has no run %s; arbe thread status --json %[1]s lists its runs", t.client.Thread, name)
 }
 
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +16,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
@@ -72,17 +76,17 @@ func (p *program) threadNew(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	row := newRow{command: p.command(c), name: c.String("name"), agent: c.String("agent"), tags: c.StringSlice("tag")}
-	owned, err := row.wanted(slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet))
+	cmd := p.command(c)
+	owned, err := cmd.wantsRow(slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet))
 	if err != nil {
 		return err
 	}
-	d, err := row.data()
+	d, err := cmd.data()
 	if err != nil {
 		return err
 	}
 	awaitServer(c.Context, d)
-	cl, err := row.client(id.String(), token.ScopeWrite)
+	cl, err := cmd.client(id.String(), token.ScopeWrite)
 	if err != nil {
 		return err
 	}
@@ -91,7 +95,8 @@ func (p *program) threadNew(c *cli.Context) error {
 		if err != nil {
 			return reach(err)
 		}
-		if err := row.create(c.Context, id.String(), server.Installation); err != nil {
+		row := rows.NewThread{ID: id.String(), Name: c.String("name"), Tags: c.StringSlice("tag")}
+		if err := cmd.createRow(c.Context, server.Installation, row, c.String("agent")); err != nil {
 			return err
 		}
 	}
@@ -109,17 +114,9 @@ const serverStart = 3 * time.Second
 func awaitServer(ctx context.Context, d daemon.Data) {
 	ctx, cancel := context.WithTimeout(ctx, serverStart)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := serverURL(d); err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return // the next step reports what is missing
-		}
+	_, err := serverURL(d)
+	for err != nil && pause.For(ctx, 20*time.Millisecond) {
+		_, err = serverURL(d) // the next step reports what is missing
 	}
 }
 
@@ -140,7 +137,7 @@ func (p *program) threadPost(c *cli.Context) error {
 
 // postLines posts the entries on stdin.
 func (p *program) postLines(ctx context.Context, cl *client.Client) error {
-	in := p.given(ctx, "entries (NDJSON)", true)
+	in := p.given(ctx, "entries (NDJSON)")
 	defer in.Close() // what can't be restored is gone
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, thread.MaxEntry+64<<10)
@@ -171,8 +168,7 @@ func (p *program) postLines(ctx context.Context, cl *client.Client) error {
 
 func (p *program) post(ctx context.Context, cl *client.Client, entries []thread.Entry) error {
 	if _, err := cl.Append(ctx, entries); err != nil {
-		var se *client.StatusError
-		if errors.As(err, &se) && len(se.Entries) > 0 {
+		if se, is := errors.AsType[*client.StatusError](err); is && len(se.Entries) > 0 {
 			err = fmt.Errorf("%w (%s: %s)", err, se.Entries[0].ID, se.Entries[0].Reason)
 		}
 		return reachThread(cl, err)
@@ -200,5 +196,91 @@ func printEntry(w io.Writer, e thread.Entry) error {
 		b = append(append(append(b[:len(b)-1], `,"at":"`...), e.At...), `"}`...)
 	}
 	_, err := w.Write(append(b, '\n'))
+	return err
+}
+
+// wantsRow reports whether a new thread is to be a house's. described is set where more than the house is typed.
+func (c command) wantsRow(described bool) (bool, error) {
+	switch {
+	case c.house == "" && described:
+		return false, cmdline.Usage("--name, --tag and --agent need --house")
+	case c.database == "" && (described || c.house != os.Getenv("ARBE_HOUSE")):
+		return false, errNoDatabase()
+	}
+	return c.house != "" && c.database != "", nil
+}
+
+// createRow makes the row of a thread on the log with this id, for the agent that a person has typed, if any. It comes
+// before the thread's entries: what a crash leaves is a row without any.
+func (c command) createRow(ctx context.Context, log string, n rows.NewThread, agent string) error {
+	db, err := openDatabase(ctx, c.database)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	s := db.Of(log).Host()
+	h, err := findHouse(ctx, s, c.house)
+	if err != nil {
+		return databaseExit(err)
+	}
+	n.House = h.ID
+	if agent != "" {
+		a, err := findAgent(ctx, s, agent)
+		if err != nil {
+			return databaseExit(err)
+		}
+		n.Agent = a.ID
+	}
+	_, err = s.CreateThread(ctx, n)
+	return databaseExit(err)
+}
+
+func (p *program) setCommand() *cli.Command {
+	return rowsCommand(cli.Command{
+		Name: "set", ArgsUsage: "ID", Usage: "change a thread's name, pin and tags in its house, and close a chat",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "name", Usage: "name the thread `NAME`; \"\" for no name"},
+			&cli.BoolFlag{Name: "pin", Usage: "pin the thread"},
+			&cli.BoolFlag{Name: "unpin", Usage: "unpin the thread"},
+			&cli.StringSliceFlag{Name: "tag", Usage: "add the tag `TAG`; may be repeated"},
+			&cli.StringSliceFlag{Name: "untag", Usage: "remove the tag `TAG`; may be repeated"},
+			&cli.BoolFlag{Name: "close", Usage: "close a chat: members post nothing more"},
+			&cli.BoolFlag{Name: "open", Usage: "open a closed chat"},
+		},
+	}, p.setThread)
+}
+
+func (p *program) setThread(c *cli.Context, s control.Scope) error {
+	for _, both := range [][2]string{{"pin", "unpin"}, {"close", "open"}} {
+		if c.Bool(both[0]) && c.Bool(both[1]) {
+			return cmdline.Usage("--%s and --%s exclude each other", both[0], both[1])
+		}
+	}
+	if !slices.ContainsFunc([]string{"name", "pin", "unpin", "tag", "untag", "close", "open"}, c.IsSet) {
+		return cmdline.Usage("want what to change")
+	}
+	id, err := p.command(c).toChange(c.Context, c.Args().First())
+	if err != nil {
+		return err
+	}
+	change := rows.ThreadChange{AddTags: c.StringSlice("tag"), RemoveTags: c.StringSlice("untag")}
+	if c.IsSet("name") {
+		name := c.String("name")
+		change.Name = &name
+	}
+	if yes := c.Bool("pin"); yes || c.Bool("unpin") {
+		change.Pinned = &yes
+	}
+	if yes := c.Bool("close"); yes || c.Bool("open") {
+		change.Closed = &yes
+	}
+	_, err = s.ChangeThread(c.Context, id, change)
+	if change.Closed != nil && errors.Is(err, rows.ErrInvalid) {
+		err = fmt.Errorf("thread %s: %w: an agent drives it, and only chats are closed", id, rows.ErrInvalid)
+	}
+	if errors.Is(err, rows.ErrAbsent) {
+		const text = "no such thread of a house: %s; arbe ls --house HOUSE lists them"
+		return cmdline.Fail(exitNoThread, text, id)
+	}
 	return err
 }

@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,25 +14,25 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
-	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // values returns the values of the placeholders in flags and arguments, for completion.
 func values(p *program) map[string]cmdline.Values {
 	return map[string]cmdline.Values{
-		"ID":          {List: p.listThreads},
+		"ID":          p.listThreads,
 		"HARNESS":     cmdline.Words(catalog.Names()...),
 		"PROVIDER":    cmdline.Words("local", "daytona"),
-		"PROVIDER:ID": {List: listBoxes},
-		"HOUSE":       {List: completeHouses},
-		"ENVIRONMENT": {List: completeEnvironments},
+		"PROVIDER:ID": listBoxes,
+		"HOUSE":       completeHouses,
+		"ENVIRONMENT": completeEnvironments,
 		"ENGINE":      cmdline.Words("pebble", "nats"),
 		"SCOPE":       cmdline.Words(slices.Concat(names(scopes), names(serverScopes))...),
-		"VARIABLE":    {List: listVariables},
-		"SOURCE:PATH": cmdline.Files,
+		"VARIABLE":    listVariables,
+		"SOURCE:PATH": nil, // names of files
 	}
 }
 
@@ -49,15 +46,8 @@ const listedThreads = 50
 
 // listThreads returns the newest threads of the server; none if it is not there.
 func (p *program) listThreads(flag func(string) string) (all []cmdline.Candidate) {
-	d, err := dataFolder(cmp.Or(flag("data"), os.Getenv("ARBE_DATA")))
-	if err != nil {
-		return nil
-	}
-	url, err := serverURL(d)
-	if err != nil {
-		return nil
-	}
-	key, err := secret(d)
+	c := command{program: p, folder: cmp.Or(flag("data"), os.Getenv("ARBE_DATA"))}
+	cl, err := c.clientOf(token.SubjectThreads, token.ScopeThreads)
 	if err != nil {
 		// A token in the environment is for one thread.
 		subject, _ := token.Peek(os.Getenv("ARBE_STREAM_TOKEN"))
@@ -66,23 +56,10 @@ func (p *program) listThreads(flag func(string) string) (all []cmdline.Candidate
 		}
 		return all
 	}
-	signed, err := token.Sign(key, token.Grant{
-		Stream: token.SubjectThreads, Scope: []string{token.ScopeThreads}, Until: time.Now().Add(time.Minute),
-	})
-	if err != nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	body, err := ask(ctx, http.MethodGet, url, "/api/threads?limit=50", signed)
-	if err != nil {
-		return nil
-	}
-	defer body.Close() // it was only read
-	var page thread.SummaryPage
-	if json.NewDecoder(io.LimitReader(body, listedThreads*(4<<10))).Decode(&page) != nil {
-		return nil
-	}
+	cl.Log = nil
+	page, _ := client.NewList(cl).Page(ctx, client.Filter{}, listedThreads, "") // an error is an empty page
 	for _, v := range page.Threads {
 		text := v.Status
 		if at, err := time.Parse(time.RFC3339, v.StartedAt); err == nil {
@@ -125,13 +102,9 @@ func named(id, name string) cmdline.Candidate {
 
 // withRows calls list with the rows of the database that a command line names; it does nothing without one.
 func withRows(flag func(string) string, list func(context.Context, control.Scope)) {
-	url := cmp.Or(flag("database"), os.Getenv("ARBE_DATABASE"))
-	if url == "" {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	db, err := control.Open(ctx, url, control.Config{})
+	db, err := openDatabase(ctx, cmp.Or(flag("database"), os.Getenv("ARBE_DATABASE")))
 	if err != nil {
 		return
 	}
@@ -142,10 +115,7 @@ func withRows(flag func(string) string, list func(context.Context, control.Scope
 // completeHouses returns the houses of the database; none if it is not there.
 func completeHouses(flag func(string) string) (all []cmdline.Candidate) {
 	withRows(flag, func(ctx context.Context, s control.Scope) {
-		houses, err := s.Houses(ctx)
-		if err != nil {
-			return
-		}
+		houses, _ := s.Houses(ctx) // after an error there are none
 		for _, h := range houses {
 			all = append(all, named(h.ID, h.Name))
 		}
@@ -155,20 +125,12 @@ func completeHouses(flag func(string) string) (all []cmdline.Candidate) {
 
 // completeEnvironments returns the environments in use of the house that a command line names.
 func completeEnvironments(flag func(string) string) (all []cmdline.Candidate) {
-	typed := cmp.Or(flag("house"), os.Getenv("ARBE_HOUSE"))
 	withRows(flag, func(ctx context.Context, s control.Scope) {
-		houses, err := s.Houses(ctx)
+		h, err := findHouse(ctx, s, cmp.Or(flag("house"), os.Getenv("ARBE_HOUSE")))
 		if err != nil {
 			return
 		}
-		i := slices.IndexFunc(houses, func(h rows.House) bool { return h.ID == typed || h.Name == typed })
-		if i < 0 {
-			return
-		}
-		environments, err := s.Environments(ctx, houses[i].ID)
-		if err != nil {
-			return
-		}
+		environments, _ := s.Environments(ctx, h.ID) // after an error there are none
 		for _, e := range environments {
 			if e.ArchivedAt == nil {
 				all = append(all, named(e.ID, e.Name))

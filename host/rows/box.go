@@ -28,11 +28,11 @@ type Box struct {
 
 // Hold is a holder's claim to a box.
 type Hold struct {
-	Holder   string        // unique: a second hold of a holder replaces the first
-	ThreadID string        // the run's thread
-	RunID    string        // the run that holds the box, or that the holder works for
-	TTL      time.Duration // 0: until the run has ended
-	At       time.Time     // start, by the clock of the server or the database
+	Holder   string        `json:"holder"`             // unique: a second hold of a holder replaces the first
+	ThreadID string        `json:"threadId,omitempty"` // the run's thread
+	RunID    string        `json:"runId,omitempty"`    // the run that holds the box, or that the holder works for
+	TTL      time.Duration `json:"-"`                  // 0: until the run has ended
+	At       time.Time     `json:"-"`                  // start, by the clock of the server or the database
 }
 
 // Until returns when a hold with a TTL expires, by the same clock.
@@ -53,9 +53,9 @@ type UsedBox struct {
 
 // BoxThread is a thread on a box.
 type BoxThread struct {
-	ID     string
-	Status string // "" where the thread named the box when that died, and no more
-	Run    string // that has claimed the thread; "" where the row has the run from the log
+	ID     string `json:"id"`
+	Status string `json:"status"` // "" where the thread named the box when that died, and no more
+	Run    string `json:"-"`      // that has claimed the thread; "" where the row has the run from the log
 }
 
 // BoxState is the row of a box as the decision reads it whether the box is gone, or may be released.

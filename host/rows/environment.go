@@ -7,10 +7,11 @@ import (
 
 // Recipe has the fields of an environment that a caller sets.
 type Recipe struct {
-	Name     string
-	Runtime  string          // the provider of its boxes; "" for daytona
-	Config   json.RawMessage // base image, repository, setup script, limits: a JSON object; nil for an empty one
-	Bindings []Binding
+	Name    string `json:"name"`
+	Runtime string `json:"runtime"` // the provider of its boxes; "" for daytona
+	// Config has base image, repository, setup script and limits: a JSON object; nil for an empty one.
+	Config   json.RawMessage `json:"config,omitempty"`
+	Bindings []Binding       `json:"secretBindings"`
 }
 
 // Settled returns the recipe with its defaults.
@@ -35,11 +36,11 @@ type Binding struct {
 
 // Environment is the row of an environment, a recipe for boxes.
 type Environment struct {
-	ID         string
-	House      string
-	Recipe     // without its Config in a list
-	CreatedAt  time.Time
-	ArchivedAt *time.Time // nil: it is in use
+	ID         string     `json:"id"`
+	House      string     `json:"house"`
+	Recipe                // without its Config in a list
+	CreatedAt  time.Time  `json:"createdAt"`
+	ArchivedAt *time.Time `json:"archivedAt,omitempty"` // nil: it is in use
 }
 
 // EnvironmentChange is a change of an environment, all of it or nothing. What is nil stays.

@@ -4,10 +4,10 @@ import "time"
 
 // House is a tenant. It owns everything but agents.
 type House struct {
-	ID                 string
-	Name               string
-	DefaultEnvironment string // of threads without one; "" for no default
-	CreatedAt          time.Time
+	ID                 string    `json:"id"`
+	Name               string    `json:"name"`
+	DefaultEnvironment string    `json:"defaultEnvironment,omitempty"` // of threads without one; "" for no default
+	CreatedAt          time.Time `json:"createdAt"`
 }
 
 // HouseCounts is how much a house has.
@@ -26,12 +26,12 @@ const (
 
 // Agent is an actor, of no house.
 type Agent struct {
-	ID         string // of a human: that of its login
-	Kind       string
-	Runtime    string // of a bot: its harness
-	Name       string
-	CreatedAt  time.Time
-	ArchivedAt *time.Time // nil: it is in use
+	ID         string     `json:"id"` // of a human: that of its login
+	Kind       string     `json:"kind"`
+	Runtime    string     `json:"runtime,omitempty"` // of a bot: its harness
+	Name       string     `json:"name"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	ArchivedAt *time.Time `json:"archivedAt,omitempty"` // nil: it is in use
 }
 
 // Roles of members. Owners write members and secrets; bots are members only.

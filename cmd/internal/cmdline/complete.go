@@ -10,33 +10,23 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Values are the values that a placeholder stands for, such as ID, in the text of a flag or among arguments.
-type Values struct {
-	Files   bool // names of files
-	Folders bool // names of folders
-	// List returns other values. flag returns the value of a flag of the command line; "" for none. List never waits
-	// longer than a person does for a key, and prints nothing.
-	List func(flag func(name string) string) []Candidate
-}
+// Values returns the values that a placeholder stands for, such as ID, in the text of a flag or among arguments. flag
+// returns the value of a flag of the command line; "" for none. Values never waits longer than a person does for a key,
+// and prints nothing. A nil Values stands for the names of files, as the placeholder FILE does in every program.
+type Values func(flag func(name string) string) []Candidate
 
 // Candidate is a word that may stand at the cursor, with its description.
 type Candidate struct{ Word, Text string }
 
 // Words returns Values without descriptions.
 func Words(words ...string) Values {
-	return Values{List: func(func(string) string) (all []Candidate) {
+	return func(func(string) string) (all []Candidate) {
 		for _, w := range words {
 			all = append(all, Candidate{Word: w})
 		}
 		return all
-	}}
+	}
 }
-
-// Files and Folders are the values of the placeholders FILE and FOLDER in every program.
-var (
-	Files   = Values{Files: true}
-	Folders = Values{Folders: true}
-)
 
 // The last line of what completeCommand prints: what the shell adds to the words before it.
 const (
@@ -168,17 +158,17 @@ func (c *completion) placeholder(name string) {
 		}
 		return
 	}
-	v, ok := c.values[name]
-	switch {
-	case !ok && name == "FILE" || v.Files:
-		c.add = addFiles
-	case !ok && name == "FOLDER" || v.Folders:
-		c.add = addFolders
-	}
-	if v.List == nil {
+	values, known := c.values[name]
+	if values == nil {
+		switch {
+		case known || name == "FILE":
+			c.add = addFiles
+		case name == "FOLDER":
+			c.add = addFolders
+		}
 		return
 	}
-	for _, x := range v.List(c.flag) {
+	for _, x := range values(c.flag) {
 		if !slices.Contains(c.words, x.Word) {
 			c.offer(x.Word, x.Text)
 		}

@@ -197,9 +197,9 @@ func TestManual(t *testing.T) {
 
 func TestComplete(t *testing.T) {
 	values := map[string]Values{
-		"ID": {List: func(flag func(string) string) []Candidate {
+		"ID": func(flag func(string) string) []Candidate {
 			return []Candidate{{"one", "in " + flag("data")}, {"two", "a\ttab\nand \x1b[31mmore"}}
-		}},
+		},
 	}
 	for _, tt := range []struct{ line, want string }{
 		{"", "keep group completion manual :words"},

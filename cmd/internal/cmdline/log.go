@@ -89,7 +89,7 @@ func Colored() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") !=
 
 // Arguments of the terminal's SGR sequence.
 const (
-	styleDim    = "2"
+	StyleDim    = "2"
 	StyleRed    = "31"
 	StyleGreen  = "32"
 	StyleYellow = "33"
@@ -135,9 +135,9 @@ func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	if line.Style != "" {
 		style = line.Style
 	}
-	text := h.paint(style, mark+" "+clean(line.Text)) + "\n"
+	text := Paint(h.color, style, mark+" "+clean(line.Text)) + "\n"
 	for _, more := range line.More {
-		text += h.paint(styleDim, "  "+clean(more)) + "\n"
+		text += Paint(h.color, StyleDim, "  "+clean(more)) + "\n"
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,20 +201,18 @@ func marks(level slog.Level) (mark, style string) {
 	case level >= slog.LevelWarn:
 		return "!", StyleYellow
 	case level >= slog.LevelInfo:
-		return "▸", styleDim
+		return "▸", StyleDim
 	}
-	return "·", styleDim
+	return "·", StyleDim
 }
 
-func (h *textHandler) paint(style, text string) string {
-	if !h.color {
+// Paint returns text in a style, an argument of the terminal's SGR sequence; as it is without color or a style.
+func Paint(color bool, style, text string) string {
+	if !color || style == "" || text == "" {
 		return text
 	}
-	return Paint(style, text)
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
-
-// Paint returns text in a style, an argument of the terminal's SGR sequence.
-func Paint(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }
 
 // clean returns text as one line without what a terminal obeys.
 func clean(s string) string {
@@ -227,4 +225,29 @@ func clean(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// Mark returns the mark of a run's or a thread's state, the same one in every list, log and view of a terminal, and its
+// style, an argument of the terminal's SGR sequence. A state is a Status constant of package thread, an Outcome of
+// package outcome, or waiting, silent or dead. It returns "?" for another one.
+func Mark(state string) (mark, style string) {
+	switch state {
+	case "idle":
+		return "·", StyleDim
+	case "running":
+		return "●", styleCyan
+	case "waiting":
+		return "○", styleCyan
+	case "silent":
+		return "●", StyleYellow
+	case "dead":
+		return "!", StyleRed
+	case "completed":
+		return "✔", StyleGreen
+	case "failed", "orphaned":
+		return "✘", StyleRed
+	case "cancelled":
+		return "-", StyleYellow
+	}
+	return "?", StyleDim
 }

@@ -40,7 +40,11 @@ func (s *Steps) Begin(step string) {
 	s.step, s.began = step, time.Now()
 	s.draw()
 	if s.stop == nil {
-		s.stop = s.redraw()
+		s.stop = Every(time.Second, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.draw()
+		})
 	}
 }
 
@@ -97,21 +101,19 @@ func (s *Steps) line(took time.Duration) string {
 	return string(text) + end
 }
 
-// redraw draws the current step each second until the returned func is called.
-func (s *Steps) redraw() (stop func()) {
+// Every calls f each d until stop is called, which waits for a call that is under way.
+func Every(d time.Duration, f func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(time.Second)
+		tick := time.NewTicker(d)
 		defer tick.Stop()
 		for {
 			select {
 			case <-quit:
 				return
 			case <-tick.C:
-				s.mu.Lock()
-				s.draw()
-				s.mu.Unlock()
+				f()
 			}
 		}
 	}()

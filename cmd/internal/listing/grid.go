@@ -7,6 +7,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/view"
 )
 
@@ -71,7 +72,7 @@ func (g Grid) lines(t Table) (lines []string) {
 		}
 		line := Clip(strings.TrimRight(b.String(), " "), t.Width)
 		if n == 0 && g.Head != nil {
-			line = t.paint(dim, line)
+			line = t.paint(cmdline.StyleDim, line)
 		}
 		lines = append(lines, line)
 	}

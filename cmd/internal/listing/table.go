@@ -19,18 +19,7 @@ type Table struct {
 	Color bool
 }
 
-// Colours, as arguments of the terminal's SGR sequence.
-const (
-	dim    = "2"
-	yellow = "33"
-)
-
-func (t Table) paint(style, text string) string {
-	if !t.Color || text == "" || style == "" {
-		return text
-	}
-	return "\x1b[" + style + "m" + text + "\x1b[0m"
-}
+func (t Table) paint(style, text string) string { return cmdline.Paint(t.Color, style, text) }
 
 // wideTable is the width from which a table has words for the states, and wider columns.
 const wideTable = 110
@@ -47,6 +36,9 @@ type column struct {
 	text  func(r listRow) string
 	style func(r listRow) string
 }
+
+// heading returns the column's cell in the first line.
+func (c column) heading() (text, style string) { return c.head, "" }
 
 // listRow is a thread of a table.
 type listRow struct {
@@ -100,9 +92,10 @@ func (t Table) columns() []column {
 			return ShortDuration(d)
 		}},
 		{head: "COST", right: true, most: 8, drop: 1, text: func(r listRow) string { return Dollars(r.Cost) }},
-		{head: "ID", most: 36, style: func(listRow) string { return yellow }, text: func(r listRow) string {
-			return r.short
-		}},
+		{
+			head: "ID", most: 36, style: func(listRow) string { return cmdline.StyleYellow },
+			text: func(r listRow) string { return r.short },
+		},
 	}
 }
 
@@ -172,7 +165,7 @@ func (t Table) Lines(threads []thread.Summary, now time.Time) []string {
 		}
 		return strings.TrimRight(b.String(), " ")
 	}
-	lines := []string{t.paint(dim, line(func(col column) (string, string) { return col.head, "" }, "TITLE"))}
+	lines := []string{t.paint(cmdline.StyleDim, line(column.heading, "TITLE"))}
 	for _, r := range rows {
 		title := titleOf(r.Summary)
 		if r.Pending > 0 && r.Status != thread.StatusIdle { // a thread without runs may be for chats alone

@@ -30,37 +30,25 @@ type pulse struct {
 	drawn  time.Time     // when the live line was written
 	ending string        // the run that was asked to end, if it has not; "*" for the one that runs
 
-	quit, done chan struct{} // of the goroutine that Start starts
+	stop func() // ends what Start started; nil where nothing runs
 }
 
 // Start writes the live line each second, until Stop.
 func (s *Screen) Start() {
-	s.quit, s.done = make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(s.done)
-		t := time.NewTicker(tick)
-		defer t.Stop()
-		for {
-			select {
-			case <-s.quit:
-				return
-			case <-t.C:
-				s.mu.Lock()
-				s.flush()
-				s.breathe(time.Now())
-				s.mu.Unlock()
-			}
-		}
-	}()
+	s.stop = cmdline.Every(tick, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.flush()
+		s.breathe(time.Now())
+	})
 }
 
 // Stop ends what Start began, and leaves nothing but items on the screen. Call it after the last entry. A second call
 // does nothing.
 func (s *Screen) Stop() {
-	if s.quit != nil {
-		close(s.quit)
-		<-s.done
-		s.quit = nil
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

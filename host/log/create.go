@@ -133,35 +133,22 @@ func gone(name string) error {
 	return ErrKept
 }
 
-// same returns why a stream that exists is not the wanted one, as an *ExistsError.
+// same returns why a stream that exists is not the wanted one, as an *ExistsError. A fork takes its type and lifetime
+// from its source where the request has none, so they are compared only where it has one.
 func (want Want) same(v Stream) error {
 	if isThread(v.Name) {
 		return nil
 	}
-	for _, property := range want.properties(v) {
-		if property.differs {
-			return &ExistsError{property.name}
-		}
-	}
-	return nil
-}
-
-// property is one of those that a wanted stream and an existing one can differ in.
-type property struct {
-	name    string
-	differs bool
-}
-
-// properties compares the wanted stream with v. A fork takes its type and lifetime from its source where the request
-// has none, so they are compared only where it has one.
-func (want Want) properties(v Stream) []property {
 	m, forks := want.fresh(time.Time{}), want.Source != ""
 	from := Fork{}
 	if v.Fork != nil {
 		from = *v.Fork
 	}
 	typed, lifetime := want.Type != "" || !forks, want.TTL != nil || want.Expires != nil || !forks
-	return []property{
+	for _, property := range []struct {
+		name    string
+		differs bool
+	}{
 		{"content type", typed && m.Type != v.Type},
 		{"end", m.Closed != v.Closed},
 		{"lifetime", lifetime && (m.HasTTL != v.HasTTL || m.TTL != v.TTL)},
@@ -170,7 +157,12 @@ func (want Want) properties(v Stream) []property {
 		{"origin", forks && want.Source != from.From},
 		{"origin", forks && want.Sub != from.Sub},
 		{"origin", forks && want.At != nil && *want.At != from.At},
+	} {
+		if property.differs {
+			return &ExistsError{property.name}
+		}
 	}
+	return nil
 }
 
 // sameTime reports whether two times are equal, or both nil.

@@ -112,17 +112,13 @@ func (l *Log) update(
 			}
 			s.head, s.known, fresh = head, true, true
 		}
+		var size int64
 		a, err := decide(s.head)
-		if err != nil || a == nil {
-			if fresh {
-				return s.head, err
-			}
-			s.known = false
-			continue
+		if err == nil && a != nil {
+			a.After = s.head.Last
+			size, err = l.meter(ctx, name, s, a)
 		}
-		a.After = s.head.Last
-		size, err := l.meter(ctx, name, s, a)
-		if err != nil {
+		if err != nil || a == nil {
 			if fresh {
 				return s.head, err
 			}

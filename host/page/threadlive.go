@@ -93,14 +93,14 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 
 // viewer sends what a thread gets to one browser.
 type viewer struct {
-	*reader       // charged while it renders alone
-	after  uint64 // the browser has the thread up to here
-	tail   uint64 // where the thread ended when the browser came
-	headed bool   // and its head
-	ready  bool   // and ready was sent
-	e      *events
-	room   *room
-	member *member
+	*reader        // charged while it renders alone
+	after   uint64 // the browser has the thread up to here
+	tail    uint64 // where the thread ended when the browser came
+	headed  bool   // and its head
+	ready   bool   // and ready was sent
+	e       *events
+	room    *room
+	member  *member
 }
 
 // follow sends what the browser lacks, then ready, then what comes. It returns nil when the answer has to end.

@@ -140,10 +140,7 @@ func (want Want) same(v Stream) error {
 		return nil
 	}
 	m, forks := want.fresh(time.Time{}), want.Source != ""
-	from := Fork{}
-	if v.Fork != nil {
-		from = *v.Fork
-	}
+	from := cmp.Or(v.Fork, &Fork{})
 	typed, lifetime := want.Type != "" || !forks, want.TTL != nil || want.Expires != nil || !forks
 	for _, property := range []struct {
 		name    string

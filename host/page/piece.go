@@ -121,7 +121,7 @@ func (r *reader) build(ctx context.Context, records []engine.Record, found *piec
 // unmark removes from chats that they are not delivered: what delivers them may come later.
 func unmark(items []view.Item) {
 	for at := range items {
-		if in := items[at].Input; in != nil && in.Delivery == view.Undelivered {
+		if items[at].Input.Waits() {
 			items[at].Input = nil
 		}
 	}

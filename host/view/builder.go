@@ -77,7 +77,7 @@ func (b *Builder) put(i Item) []Change {
 	}
 	switch i.Kind {
 	case KindChat:
-		if i.Input != nil && i.Input.Delivery == Undelivered {
+		if i.Input.Waits() {
 			b.chats.add(i)
 		}
 	case KindDelivery:

@@ -96,6 +96,9 @@ type Input struct {
 	Reason   string // of a refused one
 }
 
+// Waits reports whether a chat is input that no agent has yet.
+func (i *Input) Waits() bool { return i != nil && i.Delivery == Undelivered }
+
 // Sentence returns what a reader has to know of a chat that an agent does not have; "" for one that it has.
 func (i *Input) Sentence() string {
 	switch {

@@ -13,7 +13,7 @@ func TestLRU(t *testing.T) {
 			got, bytes = got+k.key, bytes+k.bytes
 		}
 		if got != want || len(l.at) != len(want) || l.bytes != bytes {
-			t.Errorf("it has %q, %d of them, and counts %d bytes: want %q, %d bytes", got, len(l.at), l.bytes, want, bytes)
+			t.Errorf("it has %q, %d keys, and counts %d bytes: want %q, %d bytes", got, len(l.at), l.bytes, want, bytes)
 		}
 	}
 	for i, key := range []string{"a", "b", "c"} {

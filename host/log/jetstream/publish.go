@@ -47,7 +47,7 @@ func (x *subject) publish(ctx context.Context, after uint64, e *encodedFrame) (u
 			seq, taken, lookErr := x.follower(ctx, after, e.id)
 			switch {
 			case lookErr != nil:
-				return 0, fmt.Errorf("append to %s, which may have happened: %w", x.shard.stream, errors.Join(err, lookErr))
+				return 0, x.maybe(errors.Join(err, lookErr))
 			case seq != 0:
 				return seq, nil
 			case taken:
@@ -69,9 +69,14 @@ func (x *subject) publish(ctx context.Context, after uint64, e *encodedFrame) (u
 			over, err = true, ctx.Err()
 		}
 		if over {
-			return 0, fmt.Errorf("append to %s, which may have happened: %w", x.shard.stream, err)
+			return 0, x.maybe(err)
 		}
 	}
+}
+
+// maybe returns the error of an append that may have happened.
+func (x *subject) maybe(err error) error {
+	return fmt.Errorf("append to %s, which may have happened: %w", x.shard.stream, err)
 }
 
 // follower returns the seq of the append that follows after if it has this id, else 0, and whether there is one at all.

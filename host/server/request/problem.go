@@ -32,7 +32,8 @@ func Refuse(status int, code, format string, args ...any) *Problem {
 	return &Problem{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// refusals are the errors whose answers have neither headers of their own nor entries. The first one that is found holds.
+// refusals are the errors whose answers have neither headers of their own nor entries. The first one that is found
+// holds.
 var refusals = []struct {
 	find    func(error) error // returns the error where err wraps it, else nil
 	status  int

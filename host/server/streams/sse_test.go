@@ -83,7 +83,8 @@ func TestLiveReaderSkips(t *testing.T) {
 		t.Errorf("others before the tail: %+v", l)
 	}
 	// The moved offset is sent once, in an event of its own.
-	a, w, r := &API{&request.Core{Metrics: metrics.New("test", nil, "")}}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	a := &API{&request.Core{Metrics: metrics.New("test", nil, "")}}
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 	if !a.tellOffset(w, r, log.Stream{}, &l) || a.tellOffset(w, r, log.Stream{}, &l) {
 		t.Errorf("%+v", l)
 	}

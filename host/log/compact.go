@@ -147,11 +147,7 @@ func (s *survey) goes(r engine.Record) (bool, error) {
 
 // settle decides which runs' heartbeats to remove, and when to look again.
 func (l *Log) settle(
-	ctx context.Context,
-	now time.Time,
-	keep time.Duration,
-	v Stream,
-	s *survey,
+	ctx context.Context, now time.Time, keep time.Duration, v Stream, s *survey,
 ) (compaction, error) {
 	after := compaction{Upto: v.head.Data, From: v.head.Data, Keep: keep}
 	for _, r := range s.fold.Runs() {

@@ -61,24 +61,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	}
 	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		made = !head.Exists()
-		switch v, err := newStream(name, head); {
-		case err != nil:
-			return nil, err
-		case v.Gone:
-			return nil, gone(name) // deleted since Stat
-		case !made:
-			return nil, nil // made since Stat
-		}
-		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
-		if isThread(name) {
-			a.Records = nil
-			entries, err := parseInitial(want.Body, want.Writer)
-			if err != nil {
-				return nil, err
-			}
-			return a, l.addEntries(ctx, name, a, entries, &Appended{})
-		}
-		return a, nil
+		return l.begin(ctx, name, want, head, m, append(copied, records...))
 	})
 	if err != nil {
 		return v, false, err
@@ -97,6 +80,30 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 		}
 	}
 	return v, true, nil
+}
+
+// begin returns the first append of the stream with state m and these records, or a thread's entries; nil for a stream
+// that was made since Stat.
+func (l *Log) begin(
+	ctx context.Context, name string, want Want, head engine.Head, m Meta, records []engine.Record,
+) (*engine.Append, error) {
+	switch v, err := newStream(name, head); {
+	case err != nil:
+		return nil, err
+	case v.Gone:
+		return nil, gone(name) // deleted since Stat
+	case head.Exists():
+		return nil, nil
+	}
+	a := &engine.Append{State: m.state(), Records: records}
+	if !isThread(name) {
+		return a, nil
+	}
+	entries, err := parseInitial(want.Body, want.Writer)
+	if err != nil {
+		return nil, err
+	}
+	return a, l.addEntries(ctx, name, a, entries, &Appended{})
 }
 
 // decide is the table of a PUT. v and err are the result of Stat for the name. It reports whether to make the stream.

@@ -69,11 +69,7 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 
 // addEntries adds the new ones of entries to an append.
 func (l *Log) addEntries(
-	ctx context.Context,
-	name string,
-	a *engine.Append,
-	entries []thread.Entry,
-	res *Appended,
+	ctx context.Context, name string, a *engine.Append, entries []thread.Entry, res *Appended,
 ) error {
 	var conflicts []thread.BadEntry
 	var fresh map[string]thread.Entry // by id, of this append

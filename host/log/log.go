@@ -94,9 +94,7 @@ const maxAttempts = 200
 // again after a conflict. Where it appends nothing or fails on a cached head, it is called again with one from the
 // engine.
 func (l *Log) update(
-	ctx context.Context,
-	name string,
-	decide func(head engine.Head) (*engine.Append, error),
+	ctx context.Context, name string, decide func(head engine.Head) (*engine.Append, error),
 ) (engine.Head, error) {
 	used := l.streams.Acquire(name)
 	defer l.streams.Release(used)

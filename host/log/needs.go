@@ -10,15 +10,18 @@ import (
 // Engine is the engine of a Log: records, retention, and a reason why appends fail.
 type Engine interface {
 	engine.Engine
-	backReader
+	reader
 	pruner
 
 	// Check returns why appends fail now; nil if they don't.
 	Check(ctx context.Context) error
 }
 
-// backReader reads from a stream's end towards its start.
-type backReader interface {
+// reader lists streams, and reads one from its end towards its start.
+type reader interface {
+	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
+	Streams(ctx context.Context, f func(stream string, h engine.Head) error) error
+
 	// ReadBack returns the last records up to seq upTo, in the stream's order: whole appends, until they are n records
 	// or have most bytes of data. It returns less only where there are no more records before. Reading back can
 	// continue up to any seq below those that it returned.
@@ -31,11 +34,8 @@ type finder interface {
 	Find(ctx context.Context, stream, key string) (engine.Record, bool, error)
 }
 
-// pruner lists and deletes streams and records, for retention.
+// pruner deletes streams and records, for retention.
 type pruner interface {
-	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
-	Streams(ctx context.Context, f func(stream string, h engine.Head) error) error
-
 	// Remove deletes records, but not their keys. An engine may keep a record that it can't delete without its
 	// neighbours.
 	Remove(ctx context.Context, stream string, seqs []uint64) error

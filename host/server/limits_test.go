@@ -215,7 +215,7 @@ func TestLimitConnectionsRefusal(t *testing.T) {
 			request.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").Write(w)
 		}
 	}), metrics.New("test", nil, ""), Rate{PerSecond: 1000}, io.Discard, nobody))
-	srv.Listener = httpd.LimitConnections(ln, 20_000, nil)
+	srv.Listener = httpd.LimitConnections(ln, 20_000, metrics.New("test", nil, ""))
 	srv.Start()
 	defer srv.Close()
 	for range 5 {

@@ -140,12 +140,17 @@ func ProblemOf(err error) *Problem {
 		return Refuse(http.StatusBadRequest, "fork", "want an offset up to %s, and at most %d forks of forks",
 			Offset(fork.Tail), log.MaxForkDepth)
 	}
+	return refusalOf(err)
+}
+
+// refusalOf returns the answer to one of refusals; nil for another error.
+func refusalOf(err error) *Problem {
 	for _, r := range refusals {
 		found := r.find(err)
 		if found == nil {
 			continue
 		}
-		p = Refuse(r.status, r.code, "%s", cmp.Or(r.message, found.Error()))
+		p := Refuse(r.status, r.code, "%s", cmp.Or(r.message, found.Error()))
 		if r.again > 0 {
 			p.With("Retry-After", r.again)
 		}

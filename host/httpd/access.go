@@ -14,9 +14,9 @@ import (
 // HeaderRequest is the header with the request's id, which is in the access log, too.
 const HeaderRequest = "X-Request-Id"
 
-// Logged writes a line of JSON to to for each request when it ends; nil is no log. A writer that blocks holds the
-// requests up. Of the client's data a line has only what can't be a secret, without control characters: of the query it
-// has what asked returns.
+// Logged writes a line of JSON to to for each request when it ends; without a writer it returns next. A writer that
+// blocks holds the requests up. Of the client's data a line has only what can't be a secret, without control
+// characters: of the query it has what asked returns.
 func Logged(next http.Handler, to io.Writer, asked func(*http.Request) []slog.Attr) http.Handler {
 	if to == nil {
 		return next

@@ -250,7 +250,7 @@ func (l *Log) deleteGone(ctx context.Context, v Stream) error {
 	}
 }
 
-// forked reports whether v has forks. A fork whose creation was interrupted is none.
+// forked reports whether v has forks. One whose creation was interrupted does not count.
 func (l *Log) forked(ctx context.Context, v Stream) (bool, error) {
 	values, err := l.engine.Values(ctx, v.Name, valueFork)
 	if err != nil {

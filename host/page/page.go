@@ -235,7 +235,8 @@ func problemOf(err error) *problem {
 	return nil
 }
 
-// answerError answers a request with this error; nil is none. A browser that asks for a page gets one, others JSON.
+// answerError answers a request that failed; it does nothing for nil. A browser that asks for a page gets one, others
+// JSON.
 func (p *page) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		return

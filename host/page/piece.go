@@ -181,7 +181,7 @@ type threadPage struct {
 	Row      *row
 	ReadOnly bool   // by a share
 	Member   bool   // of the thread's house: may read and chat
-	Address  string // of this server as the browser knows it; "" for one that a command line can't have
+	Address  string // of this server as the browser has it; "" for one that a command line can't have
 	Tail     uint64 // live items begin behind it
 	piece
 	Harnesses session.List // those that command lines may name

@@ -99,7 +99,7 @@ func (r *reader) entries(ctx context.Context) iter.Seq2[thread.Entry, error] {
 // plainHost is a host with a port that may stand in such a command line.
 var plainHost = regexp.MustCompile(`^[A-Za-z0-9.:\[\]-]+$`)
 
-// address returns the address of this server as the browser knows it; "" for one that a command line can't have.
+// address returns the address of this server as the browser has it; "" for one that a command line can't have.
 func address(r *http.Request, id string) string {
 	if !plainHost.MatchString(r.Host) {
 		return ""

@@ -1,5 +1,5 @@
 // Package view makes the items of a thread from its entries: what a person sees of the thread, in its order. It is
-// pure: it knows no clock, file, width, colour or HTML. Its painters decide how an item looks: cmd/internal/screen on
+// pure: it uses no clock, file, width, colour or HTML. Its painters decide how an item looks: cmd/internal/screen on
 // a terminal, host/page as HTML.
 //
 // A Builder takes entries one by one, from any place of a thread on, and returns Changes: a new item, or one that

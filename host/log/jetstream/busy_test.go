@@ -232,7 +232,7 @@ func (b *busyServer) engine(t *testing.T) *Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	return &Engine{conn: conn, patience: patience{least: tryTimeout}}
+	return &Engine{conn: conn, timeouts: timeouts{least: tryTimeout}}
 }
 
 // TestBusyServer makes many appends of several messages at once at a server that takes longer for them than a try waits

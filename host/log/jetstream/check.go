@@ -24,7 +24,7 @@ const probeStream = "\x01probe"
 // that is full. A client can't see every limit, for example a server's disk: such a limit counts from the first append
 // that it refuses.
 func (n *Engine) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, n.patience.request(time.Now()))
+	ctx, cancel := context.WithTimeout(ctx, n.timeouts.request(time.Now()))
 	defer cancel()
 	infos := map[string]*streamInfo{}
 	for _, s := range n.shards {

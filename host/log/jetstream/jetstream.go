@@ -32,7 +32,7 @@ type Engine struct {
 	cache  cache
 	recent engine.LRU[frameKey, *frame]
 
-	patience patience
+	timeouts timeouts
 
 	refused atomic.Bool // the cluster had no room for the last append
 }
@@ -72,7 +72,7 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 			config.Prefix, config.Shards, config.Replicas)
 	}
 	n := &Engine{config: config, log: config.Logger.With("component", "nats"), ended: make(chan struct{})}
-	n.patience.least, n.recent.Most = tryTimeout, mostRecent
+	n.timeouts.least, n.recent.Most = tryTimeout, mostRecent
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}

@@ -32,11 +32,11 @@ func (x *subject) publish(ctx context.Context, after uint64, e *encodedFrame) (u
 	began, doubt := time.Now(), false
 	left := func() time.Duration {
 		now := time.Now()
-		return x.patience.publish(now, e.count) - now.Sub(began)
+		return x.timeouts.publish(now, e.count) - now.Sub(began)
 	}
 	for i, wait := 0, firstWait; ; i, wait = i+1, min(2*wait, lastWait) {
 		seq, err := x.publishOnce(ctx, after, e, func() time.Duration {
-			return min(x.patience.try(time.Now(), i), left())
+			return min(x.timeouts.try(time.Now(), i), left())
 		})
 		if err == nil {
 			return seq, nil
@@ -143,7 +143,7 @@ func (n *Engine) send(ctx context.Context, m *nats.Msg, limit time.Duration) (ui
 	if err != nil {
 		return 0, err
 	}
-	n.patience.answered(time.Now(), time.Since(began))
+	n.timeouts.answered(time.Now(), time.Since(began))
 	if len(reply.Data) == 0 {
 		return 0, nil
 	}

@@ -177,7 +177,7 @@ func (n *Engine) Retire(ctx context.Context, stream string) error {
 		if err != nil {
 			return err
 		}
-		x.cached.see(positionAfter(seq, 0, 0, 0)) // born here: an index of the stream before it is none of this one
+		x.cached.see(positionAfter(seq, 0, 0, 0)) // born here: an index of the earlier stream does not fit
 		return x.purge(ctx, seq)
 	}
 	return engine.ErrConflict

@@ -13,9 +13,9 @@ const (
 	rememberFor = 30 * time.Second // at least, the slowest answer
 )
 
-// timeouts are how long the engine waits for answers: the longer, the busier the servers are. A try that is given up too
-// early makes a busy server busier: the server handles it anyway, the next try comes on top of it, and a batch begins
-// again. A server that is gone answers nothing, so that it makes no timeout longer.
+// timeouts are how long the engine waits for answers: the longer, the busier the servers are. A try that is given up
+// too early makes a busy server busier: the server handles it anyway, the next try comes on top of it, and a batch
+// begins again. A server that is gone answers nothing, so that it makes no timeout longer.
 type timeouts struct {
 	least time.Duration // timeout of a try at servers that are quick
 

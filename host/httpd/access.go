@@ -14,9 +14,9 @@ import (
 // HeaderRequest is the header with the request's id, which is in the access log, too.
 const HeaderRequest = "X-Request-Id"
 
-// Logged writes a line of JSON to to for each request when it ends; nil is no log. A writer that blocks holds the
-// requests up. Of the client's data a line has only what can't be a secret, without control characters: of the query it
-// has what asked returns.
+// Logged writes a line of JSON to to for each request when it ends; without a writer it returns next. A writer that
+// blocks holds the requests up. Of the client's data a line has only what can't be a secret, without control
+// characters: of the query it has what asked returns.
 func Logged(next http.Handler, to io.Writer, asked func(*http.Request) []slog.Attr) http.Handler {
 	if to == nil {
 		return next
@@ -40,15 +40,12 @@ func Logged(next http.Handler, to io.Writer, asked func(*http.Request) []slog.At
 		whole := false
 		defer func() { // also after a panic, which breaks an answer off
 			took := time.Since(began)
-			attrs := make([]slog.Attr, 0, 16)
-			attrs = append(
-				attrs,
+			attrs := append(make([]slog.Attr, 0, 16),
 				slog.String("method", printable(r.Method, 20)),
 				slog.String("path", printable(r.URL.EscapedPath(), 500)),
 			)
 			attrs = append(attrs, asked(r)...)
-			attrs = append(
-				attrs,
+			attrs = append(attrs,
 				slog.Int("status", x.Status(r, whole)),
 				slog.Int64("bytes_out", x.Sent(r)),
 				slog.Int64("bytes_in", x.Received()),
@@ -71,8 +68,7 @@ func Logged(next http.Handler, to io.Writer, asked func(*http.Request) []slog.At
 func requestID(r *http.Request) string {
 	id := r.Header.Get(HeaderRequest)
 	bad := strings.ContainsFunc(id, func(c rune) bool {
-		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' &&
-			c != '-'
+		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
 	})
 	if id == "" || len(id) > 64 || bad {
 		return rand.Text()

@@ -18,11 +18,8 @@ func (uncounted) Connected(float64) {}
 func (uncounted) TurnedAway()       {}
 
 // LimitConnections limits the open connections of ln to most. Above the limit it accepts and closes a connection at
-// once: in the kernel's queue its client would wait, and delay those behind it. count is nil for no counter.
+// once: in the kernel's queue its client would wait, and delay those behind it.
 func LimitConnections(ln net.Listener, most int, count ConnCounter) net.Listener {
-	if count == nil {
-		count = uncounted{}
-	}
 	return &limitedListener{Listener: ln, most: int64(most), count: count}
 }
 

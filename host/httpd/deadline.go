@@ -21,10 +21,7 @@ const (
 func Paced(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &pacedWriter{
-			ResponseWriter: w,
-			rc:             http.NewResponseController(w),
-			timeout:        timeout,
-			version:        r.ProtoMajor,
+			ResponseWriter: w, rc: http.NewResponseController(w), timeout: timeout, version: r.ProtoMajor,
 		}
 		if r.Body != nil && r.Body != http.NoBody {
 			// only a test's has no deadlines. The next request has its own

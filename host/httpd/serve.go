@@ -32,12 +32,7 @@ func NewServer(h http.Handler, logger *slog.Logger) *http.Server {
 // Serve serves h on addr, with most connections at the same time, until ctx is done, and ends as ServeUntil does. It
 // calls ready with the base URL when requests can come. A handler that panics answers 500.
 func Serve(
-	ctx context.Context,
-	addr string,
-	most int,
-	h http.Handler,
-	logger *slog.Logger,
-	ready func(url string),
+	ctx context.Context, addr string, most int, h http.Handler, logger *slog.Logger, ready func(url string),
 ) error {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -45,7 +40,7 @@ func Serve(
 	}
 	srv := NewServer(Recovered(h, logger, func() {}), logger)
 	ready("http://" + ln.Addr().String())
-	return ServeUntil(ctx, srv, LimitConnections(ln, most, nil))
+	return ServeUntil(ctx, srv, LimitConnections(ln, most, uncounted{}))
 }
 
 // ErrAtOnce is the cause of a context's end that gives requests no time.

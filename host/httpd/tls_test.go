@@ -178,7 +178,7 @@ func TestTLSVersions(t *testing.T) {
 	}
 	log := make(output.Lines, 10)
 	srv := httptest.NewUnstartedServer(nil)
-	ln := tls.NewListener(LimitConnections(srv.Listener, 100, nil), config)
+	ln := tls.NewListener(LimitConnections(srv.Listener, 100, uncounted{}), config)
 	server := &http.Server{
 		Handler:  Logged(http.NotFoundHandler(), log, nothingAsked),
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),

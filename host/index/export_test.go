@@ -1,6 +1,7 @@
 package index
 
 import (
+	"encoding/json"
 	"os"
 
 	"arbe.0sk.ar/runner/host/log/engine"
@@ -17,12 +18,12 @@ func (s *State) Add(r engine.Record) { s.s.add(r) }
 func (s *State) Summary(id string) thread.Summary { return s.s.summary(id, "") }
 
 // MarshalJSON returns the stored form.
-func (s *State) MarshalJSON() ([]byte, error) { return s.s.encode(), nil }
+func (s *State) MarshalJSON() ([]byte, error) { return thread.Marshal(s.s), nil }
 
 // UnmarshalState reads the stored form.
 func UnmarshalState(b []byte) (*State, error) {
 	s := &State{}
-	return s, unmarshal(b, &s.s)
+	return s, json.Unmarshal(b, &s.s)
 }
 
 // Title is title.

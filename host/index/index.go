@@ -24,6 +24,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"golang.org/x/sync/errgroup"
 
@@ -72,13 +73,14 @@ type row struct {
 	started int64  // ms
 	offset  uint64 // behind the last record that was folded
 	last    uint64 // a hash of that record
-	status  uint8  // index in statuses
-	harness string // shared by all rows that have it
+	status  uint8  // index in Statuses
+	harness unique.Handle[string]
 	born    string // of the stream; "" for most threads
 	place   place
 }
 
-var statuses = []string{
+// Statuses are those that a thread can have.
+var Statuses = []string{
 	thread.StatusIdle, thread.StatusRunning, thread.StatusCompleted, thread.StatusFailed, thread.StatusCancelled,
 }
 
@@ -95,35 +97,25 @@ func Open(dir, installation string, l *log.Log, logger *slog.Logger) (*Index, er
 	for i := range x.folds {
 		x.folds[i] = make(chan struct{}, 1)
 	}
-	harnesses := map[string]string{}
-	s, dropped, err := openStore(
-		dir,
-		"arbe index "+version+" "+installation,
-		func(id string, value []byte, at place) {
-			r, _, _, err := decodeRow(value)
-			if len(value) == 0 || err != nil {
-				delete(x.rows, id)
-				return
-			}
-			if was := x.rows[id]; was != nil { // keep one copy of the id
-				id = was.id
-			}
-			if _, ok := harnesses[r.harness]; !ok && len(harnesses) < 1000 {
-				harnesses[r.harness] = r.harness
-			}
-			r.id, r.place, r.harness = id, at, harnesses[r.harness]
-			x.rows[id] = r
-		},
-	)
+	found := func(id string, value []byte, at place) {
+		r, _, _, err := decodeRow(value)
+		if len(value) == 0 || err != nil {
+			delete(x.rows, id)
+			return
+		}
+		if was := x.rows[id]; was != nil { // keep one copy of the id
+			id = was.id
+		}
+		r.id, r.place = id, at
+		x.rows[id] = r
+	}
+	s, dropped, err := openStore(dir, "arbe index "+version+" "+installation, found)
 	if err != nil {
 		return nil, fmt.Errorf("open the index of threads: %w", err)
 	}
 	if dropped {
-		logger.Warn(
-			"index of threads is damaged, cut off or of another version: folding the missing part anew",
-			"folder",
-			dir,
-		)
+		logger.Warn("index of threads is damaged, cut off or of another version: folding the missing part anew",
+			"folder", dir)
 	}
 	x.store = s
 	for _, r := range x.rows {
@@ -421,18 +413,8 @@ func (x *Index) has(ctx context.Context, v log.Stream, r row) (bool, error) {
 
 // load returns the stored state of a row; nil where there is none.
 func (x *Index) load(r row) *state {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	known := x.rows[r.id]
-	if known == nil || known.place != r.place {
-		return nil
-	}
-	value, err := x.store.read(r.id, r.place)
-	if err != nil {
-		return nil
-	}
 	s := &state{}
-	if _, _, kept, err := decodeRow(value); err != nil || unmarshal(kept, s) != nil {
+	if known, err := x.read(r.id, nil, s); err != nil || known.place != r.place {
 		return nil
 	}
 	return s

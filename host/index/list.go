@@ -69,11 +69,8 @@ func (x *Index) List(ctx context.Context, q Query) (thread.SummaryPage, error) {
 		if len(damaged) == 0 {
 			break
 		}
-		x.logger.Warn(
-			"values of the index of threads are damaged: folding their threads anew",
-			"threads",
-			len(damaged),
-		)
+		x.logger.Warn("values of the index of threads are damaged: folding their threads anew",
+			"threads", len(damaged))
 		for _, id := range damaged {
 			if err := x.again(ctx, id); err != nil {
 				return page, err
@@ -174,7 +171,7 @@ func (x *Index) find(q Query, before *row) (found []row, more *row) {
 		if r.started < since {
 			break
 		}
-		if !q.matches(statuses[r.status], r.harness) {
+		if !q.matches(Statuses[r.status], r.harness.Value()) {
 			continue
 		}
 		if len(found) == q.Limit {
@@ -223,28 +220,37 @@ func (q Query) matches(status, harness string) bool {
 		(len(q.Harnesses) == 0 || slices.Contains(q.Harnesses, harness))
 }
 
-// summary returns the stored summary of a thread. It returns ErrAbsent and errDamaged.
-func (x *Index) summary(id string) (thread.Summary, error) {
+// read returns the row of a thread, and reads its stored summary and state into v and s, but for nil. It returns
+// ErrAbsent and errDamaged.
+func (x *Index) read(id string, v *thread.Summary, s *state) (r row, err error) {
+	var value []byte
+	err = ErrAbsent
 	x.mu.RLock()
-	r := x.rows[id]
-	if r == nil {
-		x.mu.RUnlock()
-		return thread.Summary{}, ErrAbsent
+	if known := x.rows[id]; known != nil {
+		r = *known
+		value, err = x.store.read(id, r.place)
 	}
-	value, err := x.store.read(id, r.place)
 	x.mu.RUnlock()
 	if err != nil {
-		return thread.Summary{}, err
+		return r, err
 	}
-	var v thread.Summary
-	_, kept, _, err := decodeRow(value)
-	if err == nil {
-		err = json.Unmarshal(kept, &v)
+	_, summary, state, err := decodeRow(value)
+	if err == nil && v != nil {
+		err = json.Unmarshal(summary, v)
+	}
+	if err == nil && s != nil {
+		err = json.Unmarshal(state, s)
 	}
 	if err != nil {
-		return thread.Summary{}, fmt.Errorf("%w: %w", errDamaged, err)
+		err = fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return v, nil
+	return r, err
+}
+
+// summary returns the stored summary of a thread. It returns ErrAbsent and errDamaged.
+func (x *Index) summary(id string) (v thread.Summary, err error) {
+	_, err = x.read(id, &v, nil)
+	return v, err
 }
 
 // Summary returns the summary of a thread as it is now. It returns ErrAbsent.
@@ -255,6 +261,11 @@ func (x *Index) Summary(ctx context.Context, id string) (thread.Summary, error) 
 	if err := x.fold(ctx, id); err != nil {
 		return thread.Summary{}, err
 	}
+	return x.whole(ctx, id)
+}
+
+// whole is summary, and folds a thread anew whose value is damaged.
+func (x *Index) whole(ctx context.Context, id string) (thread.Summary, error) {
 	v, err := x.summary(id)
 	if errors.Is(err, errDamaged) {
 		if err = x.again(ctx, id); err == nil {
@@ -275,10 +286,7 @@ func (x *Index) Summaries(ctx context.Context, ids []string) (map[string]thread.
 	}
 	all := make(map[string]thread.Summary, len(ids))
 	for _, id := range ids {
-		v, err := x.summary(id)
-		if errors.Is(err, errDamaged) {
-			v, err = x.Summary(ctx, id)
-		}
+		v, err := x.whole(ctx, id)
 		switch {
 		case err == nil:
 			all[id] = v
@@ -298,23 +306,10 @@ func (x *Index) Fold(ctx context.Context, id string) (fold thread.Fold, next str
 	if err := x.fold(ctx, id); err != nil {
 		return fold, "", err
 	}
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	r := x.rows[id]
-	if r == nil {
-		return fold, "", ErrAbsent
-	}
-	value, err := x.store.read(id, r.place)
+	var s state
+	r, err := x.read(id, nil, &s)
 	if err != nil {
 		return fold, "", err
-	}
-	var s state
-	_, _, kept, err := decodeRow(value)
-	if err == nil {
-		err = unmarshal(kept, &s)
-	}
-	if err != nil {
-		return fold, "", fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return s.Fold, offset(r.offset), nil
 }

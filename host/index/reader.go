@@ -93,10 +93,7 @@ func (r *Reader) Take(ctx context.Context, most int) (changes []Change, more boo
 	more = len(r.order) > 0
 	r.mu.Unlock()
 	for _, id := range ids {
-		v, err := r.index.summary(id)
-		if errors.Is(err, errDamaged) {
-			v, err = r.index.Summary(ctx, id)
-		}
+		v, err := r.index.whole(ctx, id)
 		switch {
 		case errors.Is(err, ErrAbsent):
 			changes = append(changes, Change{ID: id, Deleted: true})

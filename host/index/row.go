@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"unique"
 
 	"arbe.0sk.ar/runner/thread"
 )
@@ -20,12 +22,13 @@ const (
 
 // encodeRow returns the stored form of a row, and of its thread's summary and state.
 func encodeRow(r row, summary, state []byte) []byte {
-	b := make([]byte, 0, rowNumbers+6+len(r.harness)+len(r.born)+len(summary)+len(state))
+	harness := r.harness.Value()
+	b := make([]byte, 0, rowNumbers+6+len(harness)+len(r.born)+len(summary)+len(state))
 	b = binary.BigEndian.AppendUint64(b, uint64(r.started))
 	b = binary.BigEndian.AppendUint64(b, r.offset)
 	b = binary.BigEndian.AppendUint64(b, r.last)
-	b = append(b, r.status, byte(len(r.harness)))
-	b = append(append(b, r.harness...), byte(len(r.born)))
+	b = append(b, r.status, byte(len(harness)))
+	b = append(append(b, harness...), byte(len(r.born)))
 	b = binary.BigEndian.AppendUint32(append(b, r.born...), uint32(len(summary)))
 	return append(append(b, summary...), state...)
 }
@@ -42,7 +45,8 @@ func decodeRow(b []byte) (r *row, summary, state []byte, err error) {
 		last: binary.BigEndian.Uint64(b[16:]), status: b[24],
 	}
 	b = b[rowNumbers:]
-	for _, to := range []*string{&r.harness, &r.born} {
+	var harness string
+	for _, to := range []*string{&harness, &r.born} {
 		if len(b) == 0 || len(b) < 1+int(b[0]) {
 			return nil, nil, nil, errShort
 		}
@@ -52,15 +56,16 @@ func decodeRow(b []byte) (r *row, summary, state []byte, err error) {
 	if len(b) < 4 || len(b)-4 < int(binary.BigEndian.Uint32(b)) {
 		return nil, nil, nil, errShort
 	}
-	if int(r.status) >= len(statuses) {
+	if int(r.status) >= len(Statuses) {
 		return nil, nil, nil, errors.New("a stored row has an unknown status")
 	}
+	r.harness = unique.Make(harness)
 	n := 4 + int(binary.BigEndian.Uint32(b))
 	return r, b[4:n], b[n:], nil
 }
 
 // statusOf returns the index of a status.
-func statusOf(status string) uint8 { return uint8(max(0, slices.Index(statuses, status))) }
+func statusOf(status string) uint8 { return uint8(max(0, slices.Index(Statuses, status))) }
 
 // compare orders rows by their start, and those of one time by their ids.
 func compare(a, b *row) int {
@@ -75,11 +80,10 @@ func (r row) sameAs(other row) bool {
 // put replaces the row of a thread, and stores it with its summary and state. The caller holds h.mu.
 func (x *Index) put(h *hot) error {
 	r, s := h.row, h.state
-	r.started, r.status, r.harness = s.started().UnixMilli(), statusOf(s.Fold.Status()), ""
-	if run, ok := s.Fold.Latest(); ok {
-		r.harness = run.Harness[:min(len(run.Harness), mostHarness)]
-	}
-	state := s.encode()
+	r.started, r.status = s.started().UnixMilli(), statusOf(s.Fold.Status())
+	run, _ := s.Fold.Latest()
+	r.harness = unique.Make(run.Harness[:min(len(run.Harness), mostHarness)])
+	state := thread.Marshal(s)
 	if len(state) > mostHotState {
 		h.state = nil
 	}
@@ -103,13 +107,7 @@ func (x *Index) put(h *hot) error {
 
 // replace replaces the row of a thread, or adds it. The caller holds mu.
 func (x *Index) replace(r *row) {
-	was := x.rows[r.id]
-	if was != nil && was.harness == r.harness {
-		r.harness = was.harness // one copy of each
-	} else {
-		r.harness = strings.Clone(r.harness)
-	}
-	if was != nil && x.ready.Load() && was.started == r.started {
+	if was := x.rows[r.id]; was != nil && x.ready.Load() && was.started == r.started {
 		i, _ := slices.BinarySearchFunc(x.sorted, was, compare)
 		x.sorted[i], x.rows[r.id] = r, r
 		x.store.live -= int64(was.place.size)
@@ -172,11 +170,4 @@ func (x *Index) compact() {
 }
 
 // offset returns an offset as clients have it.
-func offset(seq uint64) string {
-	b := []byte("00000000000000000000")
-	for i := len(b) - 1; seq > 0; i-- {
-		b[i] += byte(seq % 10)
-		seq /= 10
-	}
-	return string(b)
-}
+func offset(seq uint64) string { return fmt.Sprintf("%020d", seq) }

@@ -2,7 +2,6 @@ package index
 
 import (
 	"bytes"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -348,9 +347,3 @@ func stamp(t time.Time) string {
 // mostState bounds the stored form of a state. A thread with a larger one is folded from its start each time: it has
 // thousands of runs.
 const mostState = 4 << 20
-
-// encode returns the stored form of a state.
-func (s *state) encode() []byte { return thread.Marshal(s) }
-
-// unmarshal reads the stored form of a state.
-func unmarshal(b []byte, s *state) error { return json.Unmarshal(b, s) }

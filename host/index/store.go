@@ -227,7 +227,7 @@ func (s *store) compact(places []place, move func(i int, to place)) (err error) 
 	if err := os.Rename(name+".new", name); err != nil {
 		return err
 	}
-	_ = s.file.Close() // nothing of it is needed
+	_ = s.file.Close() // the new file has what is in use
 	s.file, s.end = f, end
 	for i := range places {
 		move(i, to[i])

@@ -3,7 +3,6 @@ package log
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -25,8 +24,8 @@ type compaction struct {
 
 // compact removes the heartbeats of a thread's ended runs, except each run's last one, and returns how many.
 func (l *Log) compact(ctx context.Context, now time.Time, keep time.Duration, v Stream) (int, error) {
-	before, err := l.compaction(ctx, v.Name)
-	if err != nil {
+	var before compaction
+	if err := l.value(ctx, v.Name, valueCompacted, &before); err != nil {
 		return 0, err
 	}
 	if before.Keep == keep && before.Upto == v.head.Data && (before.Due.IsZero() || now.Before(before.Due)) {
@@ -61,17 +60,6 @@ func (l *Log) compact(ctx context.Context, now time.Time, keep time.Duration, v 
 	return removed, err
 }
 
-// compaction returns the result of the last pass over a thread.
-func (l *Log) compaction(ctx context.Context, name string) (c compaction, err error) {
-	raw, err := l.engine.Value(ctx, name, valueCompacted)
-	if err == nil && raw != nil {
-		if err = json.Unmarshal(raw, &c); err != nil {
-			err = fmt.Errorf("compaction of %s: %w", name, err)
-		}
-	}
-	return c, err
-}
-
 // beats are the heartbeats of one run.
 type beats struct {
 	n     int
@@ -90,7 +78,7 @@ type survey struct {
 	prev uint64 // offset before at
 }
 
-// scan calls f for the records of a thread after an offset.
+// scan calls f for the stream's own records after an offset.
 func (l *Log) scan(ctx context.Context, v Stream, after uint64, f func(engine.Record) error) error {
 	for after < v.head.Data {
 		records, err := l.engine.Read(ctx, v.Name, after, v.head.Data, readAtOnce)
@@ -99,7 +87,7 @@ func (l *Log) scan(ctx context.Context, v Stream, after uint64, f func(engine.Re
 		}
 		for _, r := range records {
 			if err := f(r); err != nil {
-				return fmt.Errorf("entry at %d: %w", r.Seq, err)
+				return fmt.Errorf("record at %d: %w", r.Seq, err)
 			}
 		}
 		after = records[len(records)-1].Seq
@@ -159,11 +147,7 @@ func (s *survey) goes(r engine.Record) (bool, error) {
 
 // settle decides which runs' heartbeats to remove, and when to look again.
 func (l *Log) settle(
-	ctx context.Context,
-	now time.Time,
-	keep time.Duration,
-	v Stream,
-	s *survey,
+	ctx context.Context, now time.Time, keep time.Duration, v Stream, s *survey,
 ) (compaction, error) {
 	after := compaction{Upto: v.head.Data, From: v.head.Data, Keep: keep}
 	for _, r := range s.fold.Runs() {

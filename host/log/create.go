@@ -61,24 +61,7 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 	}
 	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		made = !head.Exists()
-		switch v, err := newStream(name, head); {
-		case err != nil:
-			return nil, err
-		case v.Gone:
-			return nil, gone(name) // deleted since Stat
-		case !made:
-			return nil, nil // made since Stat
-		}
-		a := &engine.Append{State: m.state(), Records: append(copied, records...)}
-		if isThread(name) {
-			a.Records = nil
-			entries, err := parseInitial(want.Body, want.Writer)
-			if err != nil {
-				return nil, err
-			}
-			return a, l.addEntries(ctx, name, a, entries, &Appended{})
-		}
-		return a, nil
+		return l.begin(ctx, name, want, head, m, append(copied, records...))
 	})
 	if err != nil {
 		return v, false, err
@@ -97,6 +80,30 @@ func (l *Log) Create(ctx context.Context, name string, want Want) (v Stream, mad
 		}
 	}
 	return v, true, nil
+}
+
+// begin returns the first append of the stream with state m and these records, or a thread's entries; nil for a stream
+// that was made since Stat.
+func (l *Log) begin(
+	ctx context.Context, name string, want Want, head engine.Head, m Meta, records []engine.Record,
+) (*engine.Append, error) {
+	switch v, err := newStream(name, head); {
+	case err != nil:
+		return nil, err
+	case v.Gone:
+		return nil, gone(name) // deleted since Stat
+	case head.Exists():
+		return nil, nil
+	}
+	a := &engine.Append{State: m.state(), Records: records}
+	if !isThread(name) {
+		return a, nil
+	}
+	entries, err := parseInitial(want.Body, want.Writer)
+	if err != nil {
+		return nil, err
+	}
+	return a, l.addEntries(ctx, name, a, entries, &Appended{})
 }
 
 // decide is the table of a PUT. v and err are the result of Stat for the name. It reports whether to make the stream.
@@ -133,35 +140,19 @@ func gone(name string) error {
 	return ErrKept
 }
 
-// same returns why a stream that exists is not the wanted one, as an *ExistsError.
+// same returns why a stream that exists is not the wanted one, as an *ExistsError. A fork takes its type and lifetime
+// from its source where the request has none, so they are compared only where it has one.
 func (want Want) same(v Stream) error {
 	if isThread(v.Name) {
 		return nil
 	}
-	for _, property := range want.properties(v) {
-		if property.differs {
-			return &ExistsError{property.name}
-		}
-	}
-	return nil
-}
-
-// property is one of those that a wanted stream and an existing one can differ in.
-type property struct {
-	name    string
-	differs bool
-}
-
-// properties compares the wanted stream with v. A fork takes its type and lifetime from its source where the request
-// has none, so they are compared only where it has one.
-func (want Want) properties(v Stream) []property {
 	m, forks := want.fresh(time.Time{}), want.Source != ""
-	from := Fork{}
-	if v.Fork != nil {
-		from = *v.Fork
-	}
+	from := cmp.Or(v.Fork, &Fork{})
 	typed, lifetime := want.Type != "" || !forks, want.TTL != nil || want.Expires != nil || !forks
-	return []property{
+	for _, property := range []struct {
+		name    string
+		differs bool
+	}{
 		{"content type", typed && m.Type != v.Type},
 		{"end", m.Closed != v.Closed},
 		{"lifetime", lifetime && (m.HasTTL != v.HasTTL || m.TTL != v.TTL)},
@@ -170,7 +161,12 @@ func (want Want) properties(v Stream) []property {
 		{"origin", forks && want.Source != from.From},
 		{"origin", forks && want.Sub != from.Sub},
 		{"origin", forks && want.At != nil && *want.At != from.At},
+	} {
+		if property.differs {
+			return &ExistsError{property.name}
+		}
 	}
+	return nil
 }
 
 // sameTime reports whether two times are equal, or both nil.

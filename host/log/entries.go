@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
@@ -22,7 +23,8 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 			return nil, err
 		}
 		entries, err := thread.ParseEntries(body)
-		if err == nil && w.may(entries) {
+		refused := func(e thread.Entry) bool { _, why := w.refuses(e); return why != "" }
+		if err == nil && !slices.ContainsFunc(entries, refused) {
 			return entries, nil
 		}
 		// An entry is bad: check each on its own.
@@ -67,11 +69,7 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 
 // addEntries adds the new ones of entries to an append.
 func (l *Log) addEntries(
-	ctx context.Context,
-	name string,
-	a *engine.Append,
-	entries []thread.Entry,
-	res *Appended,
+	ctx context.Context, name string, a *engine.Append, entries []thread.Entry, res *Appended,
 ) error {
 	var conflicts []thread.BadEntry
 	var fresh map[string]thread.Entry // by id, of this append
@@ -103,10 +101,8 @@ func (l *Log) addEntries(
 		case same:
 			res.Duplicates++
 		case taken:
-			conflicts = append(
-				conflicts,
-				thread.BadEntry{Index: i, ID: e.ID, Reason: "the id is taken by an entry with another payload"},
-			)
+			const why = "the id is taken by an entry with another payload"
+			conflicts = append(conflicts, thread.BadEntry{Index: i, ID: e.ID, Reason: why})
 		default:
 			data := e.AppendJSON(make([]byte, 0, len(e.Payload)+len(e.ID)+len(e.TS)+len(e.AuthorID)+64))
 			a.Records = append(a.Records, engine.Record{At: now, Key: e.ID, Data: data})

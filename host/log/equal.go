@@ -167,10 +167,8 @@ func (c *comparison) members(b []byte, i int) (members []member, end int) {
 			to++
 		}
 		if to-from > 1 {
-			slices.SortStableFunc(
-				members[from:to],
-				func(x, y member) int { return compareStrings(b[x.at():], b[y.at():]) },
-			)
+			byName := func(x, y member) int { return compareStrings(b[x.at():], b[y.at():]) }
+			slices.SortStableFunc(members[from:to], byName)
 		}
 		from = to
 	}

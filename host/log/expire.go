@@ -93,18 +93,8 @@ func (l *Log) ExpireLoop(ctx context.Context, every time.Duration, keep Retentio
 		if ctx.Err() != nil {
 			return nil
 		}
-		logger := logger.With(
-			"streams",
-			p.Streams,
-			"expired",
-			p.Expired,
-			"deleted",
-			p.Deleted,
-			"heartbeats",
-			p.Heartbeats,
-			"ms",
-			time.Since(began).Milliseconds(),
-		)
+		logger := logger.With("streams", p.Streams, "expired", p.Expired, "deleted", p.Deleted,
+			"heartbeats", p.Heartbeats, "ms", time.Since(began).Milliseconds())
 		switch {
 		case err != nil:
 			logger.Warn("retention applied in part", "failed", p.Failed, "error", err) // the next pass tries again

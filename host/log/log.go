@@ -94,9 +94,7 @@ const maxAttempts = 200
 // again after a conflict. Where it appends nothing or fails on a cached head, it is called again with one from the
 // engine.
 func (l *Log) update(
-	ctx context.Context,
-	name string,
-	decide func(head engine.Head) (*engine.Append, error),
+	ctx context.Context, name string, decide func(head engine.Head) (*engine.Append, error),
 ) (engine.Head, error) {
 	used := l.streams.Acquire(name)
 	defer l.streams.Release(used)
@@ -112,17 +110,13 @@ func (l *Log) update(
 			}
 			s.head, s.known, fresh = head, true, true
 		}
+		var size int64
 		a, err := decide(s.head)
-		if err != nil || a == nil {
-			if fresh {
-				return s.head, err
-			}
-			s.known = false
-			continue
+		if err == nil && a != nil {
+			a.After = s.head.Last
+			size, err = l.meter(ctx, name, s, a)
 		}
-		a.After = s.head.Last
-		size, err := l.meter(ctx, name, s, a)
-		if err != nil {
+		if err != nil || a == nil {
 			if fresh {
 				return s.head, err
 			}

@@ -2,6 +2,7 @@ package log
 
 import (
 	"context"
+	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 )
@@ -9,15 +10,18 @@ import (
 // Engine is the engine of a Log: records, retention, and a reason why appends fail.
 type Engine interface {
 	engine.Engine
-	backReader
+	reader
 	pruner
 
 	// Check returns why appends fail now; nil if they don't.
 	Check(ctx context.Context) error
 }
 
-// backReader reads from a stream's end towards its start.
-type backReader interface {
+// reader lists streams, and reads one from its end towards its start.
+type reader interface {
+	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
+	Streams(ctx context.Context, f func(stream string, h engine.Head) error) error
+
 	// ReadBack returns the last records up to seq upTo, in the stream's order: whole appends, until they are n records
 	// or have most bytes of data. It returns less only where there are no more records before. Reading back can
 	// continue up to any seq below those that it returned.
@@ -30,11 +34,8 @@ type finder interface {
 	Find(ctx context.Context, stream, key string) (engine.Record, bool, error)
 }
 
-// pruner lists and deletes streams and records, for retention.
+// pruner deletes streams and records, for retention.
 type pruner interface {
-	// Streams calls f for each stream that exists. It stops at f's first error and returns it.
-	Streams(ctx context.Context, f func(stream string, h engine.Head) error) error
-
 	// Remove deletes records, but not their keys. An engine may keep a record that it can't delete without its
 	// neighbours.
 	Remove(ctx context.Context, stream string, seqs []uint64) error
@@ -63,3 +64,24 @@ func (l *Log) Watch(ctx context.Context) error {
 	}
 	return w.Watch(ctx, l.changed)
 }
+
+// Observer receives what a log counts, so that a server can measure it. Its methods may be called at the same time.
+type Observer interface {
+	// Appended reports a durable append: its new entries, those that existed before, the bytes of the new ones, and
+	// how long it took.
+	Appended(entries, duplicates, bytes int, took time.Duration)
+	// Conflicted reports entries that were refused because their ids are taken.
+	Conflicted(entries int)
+	// Expired reports a stream that was deleted because its time was over.
+	Expired()
+	// Deleted reports a stream that a caller of Delete deleted.
+	Deleted()
+}
+
+// unobserved is the Observer of a log without one.
+type unobserved struct{}
+
+func (unobserved) Appended(int, int, int, time.Duration) {}
+func (unobserved) Conflicted(int)                        {}
+func (unobserved) Expired()                              {}
+func (unobserved) Deleted()                              {}

@@ -3,7 +3,6 @@ package log
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -66,10 +65,9 @@ func (l *Log) Post(ctx context.Context, name string, p Post) (out Posted, err er
 
 // append returns what a Post adds to v; nil for nothing.
 func (l *Log) append(ctx context.Context, v Stream, p Post, out *Posted) (*engine.Append, error) {
-	var last *Producer
+	var last *Producer // its last accepted request
 	if p.Producer != nil {
-		var err error
-		if last, err = l.producer(ctx, v.Name, p.Producer.ID); err != nil {
+		if err := l.value(ctx, v.Name, valueProducer+p.Producer.ID, &last); err != nil {
 			return nil, err
 		}
 	}
@@ -183,12 +181,34 @@ func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (
 	return err
 }
 
-// producer returns the last accepted request of a stream's producer; nil for none.
-func (l *Log) producer(ctx context.Context, name, id string) (*Producer, error) {
-	raw, err := l.engine.Value(ctx, name, valueProducer+id)
-	if err != nil || raw == nil {
-		return nil, err
+// Producer is a request of an idempotent producer of the Durable Streams protocol. A stream keeps the last one of each
+// producer that it accepted.
+type Producer struct {
+	ID    string `json:"id"`
+	Epoch int64  `json:"epoch"`
+	Seq   int64  `json:"seq"`
+}
+
+// accept decides about request p of a producer whose last accepted request is last, nil for none. It reports a
+// duplicate, or returns a *StaleEpochError, ErrEpoch or a *GapError.
+func (p *Producer) accept(last *Producer) (duplicate bool, err error) {
+	if last == nil {
+		if p.Seq != 0 {
+			return false, &GapError{Want: 0, Got: p.Seq}
+		}
+		return false, nil
 	}
-	p := &Producer{}
-	return p, json.Unmarshal(raw, p)
+	switch {
+	case p.Epoch < last.Epoch:
+		return false, &StaleEpochError{last.Epoch}
+	case p.Epoch > last.Epoch && p.Seq != 0:
+		return false, ErrEpoch
+	case p.Epoch > last.Epoch:
+		return false, nil
+	case p.Seq <= last.Seq:
+		return true, nil
+	case p.Seq > last.Seq+1:
+		return false, &GapError{Want: last.Seq + 1, Got: p.Seq}
+	}
+	return false, nil
 }

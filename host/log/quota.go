@@ -2,8 +2,6 @@ package log
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/thread"
@@ -35,7 +33,7 @@ func (l *Log) meter(ctx context.Context, name string, s *live, a *engine.Append)
 		return s.size, nil
 	}
 	if s.sizedAt != s.head.Last || s.head.Last == 0 {
-		if s.size, err = l.sizeOf(ctx, name, s.head); err != nil {
+		if s.size, err = l.sizeOf(ctx, Stream{Name: name, head: s.head}); err != nil {
 			return 0, err
 		}
 		s.sizedAt = s.head.Last
@@ -56,24 +54,14 @@ func (l *Log) meter(ctx context.Context, name string, s *live, a *engine.Append)
 }
 
 // sizeOf returns the size of a stream. Records that were removed later still count.
-func (l *Log) sizeOf(ctx context.Context, name string, head engine.Head) (int64, error) {
+func (l *Log) sizeOf(ctx context.Context, v Stream) (int64, error) {
 	var at sized
-	raw, err := l.engine.Value(ctx, name, valueSize)
-	if err != nil {
+	if err := l.value(ctx, v.Name, valueSize, &at); err != nil {
 		return 0, err
 	}
-	if raw != nil {
-		if err := json.Unmarshal(raw, &at); err != nil {
-			return 0, fmt.Errorf("the size of %s in the log: %w", name, err)
-		}
-	}
-	for at.Upto < head.Data {
-		records, err := l.engine.Read(ctx, name, at.Upto, head.Data, readAtOnce)
-		if err != nil || len(records) == 0 {
-			return at.Bytes, err
-		}
-		at.Bytes += int64(sizeOf(records) + len(records)*recordCost(name))
-		at.Upto = records[len(records)-1].Seq
-	}
-	return at.Bytes, nil
+	err := l.scan(ctx, v, at.Upto, func(r engine.Record) error {
+		at.Bytes += int64(len(r.Data) + recordCost(v.Name))
+		return nil
+	})
+	return at.Bytes, err
 }

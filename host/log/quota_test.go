@@ -50,7 +50,7 @@ func TestQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	size, err := again.sizeOf(t.Context(), "s", v.head)
+	size, err := again.sizeOf(t.Context(), v)
 	if known := l.streams.Peek("s").Value.size; err != nil || size != known || size < 3<<20 {
 		t.Errorf("the stream has %d bytes, %v; it was known to have %d", size, err, known)
 	}

@@ -2,7 +2,9 @@ package log
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -48,6 +50,17 @@ func (l *Log) judge(ctx context.Context, name string, head engine.Head) (Stream,
 		return v, ErrAbsent
 	}
 	return v, nil
+}
+
+// value reads a stream's value, JSON, into v, which stays as it is where there is none.
+func (l *Log) value(ctx context.Context, stream, name string, v any) error {
+	raw, err := l.engine.Value(ctx, stream, name)
+	if err == nil && raw != nil {
+		if err = json.Unmarshal(raw, v); err != nil {
+			err = fmt.Errorf("value %s of %s in the log: %w", name, stream, err)
+		}
+	}
+	return err
 }
 
 // Touch records that a stream was used, where it has a TTL. It never fails: where the log takes no appends, this
@@ -237,7 +250,7 @@ func (l *Log) deleteGone(ctx context.Context, v Stream) error {
 	}
 }
 
-// forked reports whether v has forks. A fork whose creation was interrupted is none.
+// forked reports whether v has forks. One whose creation was interrupted does not count.
 func (l *Log) forked(ctx context.Context, v Stream) (bool, error) {
 	values, err := l.engine.Values(ctx, v.Name, valueFork)
 	if err != nil {

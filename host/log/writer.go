@@ -22,16 +22,6 @@ type Writer struct {
 	Harnesses session.List
 }
 
-// may reports whether the writer may post all entries.
-func (w Writer) may(entries []thread.Entry) bool {
-	for _, e := range entries {
-		if _, why := w.refuses(e); why != "" {
-			return false
-		}
-	}
-	return true
-}
-
 // refuses returns why the writer may not post a valid entry; "" where it may.
 func (w Writer) refuses(e thread.Entry) (reason Reason, why string) {
 	p, err := lookAt(e)

@@ -150,13 +150,8 @@ func (l *Lease) Turn(ctx context.Context) error {
 
 // Drop ends the charge. The lease can be charged again.
 func (l *Lease) Drop() {
-	if l.n == 0 {
-		return
-	}
-	l.b.charged.Add(-l.n)
-	l.unreserve(l.part, l.n)
-	l.b.parts[l.part].room.Release(l.n)
-	l.n, l.want, l.part = 0, 0, small
+	l.Keep(0)
+	l.part = small
 }
 
 // Grow charges n bytes more, or returns ErrBusy or ErrShare at once.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"strings"
 
-	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
-	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -18,71 +16,52 @@ const (
 )
 
 // around returns the piece of a thread around an entry, which is named by its id or by the id of one of its items.
-func (p *page) around(
-	ctx context.Context, l *memory.Lease, v log.Stream, id, name string,
-) (piece, error) {
-	at, err := p.seqOf(ctx, l, v, name)
+func (r *reader) around(ctx context.Context, name string) (piece, error) {
+	at, err := r.seqOf(ctx, name)
 	if err != nil {
 		return piece{}, err
 	}
-	upTo := at
-	if at < v.Tail() {
-		records, err := l.Records(ctx, func() ([]engine.Record, error) {
-			return p.Log.Read(ctx, v, at, v.Tail(), forthBytes)
-		})
+	upTo, end := at, r.stream.Tail()
+	if at < end {
+		records, err := r.read(ctx, at, end, forthBytes)
 		if err != nil {
 			return piece{}, err
 		}
 		if n := min(len(records), behindEntries); n > 0 {
 			upTo = records[n-1].Seq
 		} else {
-			upTo = v.Tail() // what follows was removed
+			upTo = end // what follows was removed
 		}
-		l.Drop()
+		r.Drop()
 	}
-	found, err := p.back(ctx, l, v, id, upTo, at)
-	found.More = found.After < v.Tail()
+	found, err := r.back(ctx, upTo, at)
+	found.More = found.After < end
 	return found, err
 }
 
 // seqOf returns the seq of an entry, which is named by its id or by the id of one of its items.
-func (p *page) seqOf(ctx context.Context, l *memory.Lease, v log.Stream, name string) (uint64, error) {
+func (r *reader) seqOf(ctx context.Context, name string) (uint64, error) {
 	name, _, _ = strings.Cut(name, "/") // see view.Item.ID
 	if !thread.ValidID(name) {
 		return 0, errNoEntry
 	}
-	defer l.Drop()
-	found := false
-	records, err := l.Records(ctx, func() ([]engine.Record, error) {
-		record, ok, err := p.Log.Entry(ctx, v, name)
-		found = ok
-		return []engine.Record{record}, err
-	})
-	switch {
-	case err != nil:
-		return 0, err
-	case !found:
-		return 0, errNoEntry
-	}
-	return records[0].Seq, nil
+	defer r.Drop()
+	record, err := r.record(ctx, name)
+	return record.Seq, err
 }
 
 // forth returns the piece of a thread that begins behind a place.
-func (p *page) forth(
-	ctx context.Context, l *memory.Lease, v log.Stream, id string, after uint64,
-) (piece, error) {
-	found := piece{Before: after, After: after, Thread: id, Joined: true}
+func (r *reader) forth(ctx context.Context, after uint64) (piece, error) {
+	found, end := piece{Before: after, After: after, Thread: r.id, Joined: true}, r.stream.Tail()
 	var records []engine.Record
 	items, bytes := 0, 0
-	for found.After < v.Tail() && items < pieceItems && len(records) < mostRead && bytes < mostPiece {
-		some, err := l.Records(ctx, func() ([]engine.Record, error) {
-			return p.Log.Read(ctx, v, found.After, v.Tail(), forthBytes)
-		})
+	for found.After < end && items < pieceItems && len(records) < mostRead && bytes < mostPiece {
+		some, err := r.read(ctx, found.After, end, forthBytes)
 		if err != nil {
 			return found, err
 		}
 		if len(some) == 0 {
-			found.After = v.Tail() // the rest was removed
+			found.After = end // the rest was removed
 			break
 		}
 		n := min(len(some), pieceEntries)
@@ -91,18 +70,10 @@ func (p *page) forth(
 		}
 		some = some[:n]
 		found.After = some[n-1].Seq
-		for _, r := range some {
-			bytes += len(r.Data)
-			if e, ok := entryOf(r); ok {
-				items += len(view.Items(e, p.Harnesses))
-			}
-		}
+		items, bytes = items+r.countItems(some), bytes+dataBytes(some)
 		records = append(records, some...)
-		l.Keep(memory.RecordBytes(records))
+		r.Keep(memory.RecordBytes(records))
 	}
-	found.More = found.After < v.Tail()
-	if err := l.Grow(renderCharge * bytes); err != nil {
-		return found, err
-	}
-	return found, p.build(ctx, l, v, records, &found)
+	found.More = found.After < end
+	return found, r.build(ctx, records, &found)
 }

@@ -57,11 +57,8 @@ func NewExport(w io.Writer, v thread.Summary, harnesses session.List, now time.T
 		w: w, builder: view.Builder{Harnesses: harnesses}, has: map[string]bool{}, sizes: map[string]int{},
 		images: map[string][]string{},
 	}
-	return x, templates.ExecuteTemplate(
-		w,
-		"export",
-		exportPage{newRow(v, now), now.UTC().Format("2006-01-02 15:04 UTC")},
-	)
+	made := now.UTC().Format("2006-01-02 15:04 UTC")
+	return x, templates.ExecuteTemplate(w, "export", exportPage{newRow(v, now), made})
 }
 
 // Add adds the thread's next entry.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
-	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/view"
 )
 
@@ -59,13 +57,12 @@ func (p *page) find(w http.ResponseWriter, r *http.Request) error {
 			return refuse(http.StatusBadRequest, "before", "before: want the place where a search ended")
 		}
 	}
-	stream, err := p.stat(r.Context(), id)
+	from, err := p.reader(r.Context(), s, id)
 	if err != nil {
 		return err
 	}
-	l := p.lease(s)
-	defer l.Free()
-	all, err := p.search(r.Context(), l, stream, id, text, min(upTo, stream.Tail()))
+	defer from.Free()
+	all, err := from.search(r.Context(), text, min(upTo, from.stream.Tail()))
 	if err != nil {
 		return err
 	}
@@ -74,15 +71,11 @@ func (p *page) find(w http.ResponseWriter, r *http.Request) error {
 }
 
 // search returns the items up to a place that have a text. It keeps findAtOnce entries at a time.
-func (p *page) search(
-	ctx context.Context, l *memory.Lease, v log.Stream, id, text string, upTo uint64,
-) (found, error) {
-	all := found{Thread: id, Query: text, Before: upTo}
+func (r *reader) search(ctx context.Context, text string, upTo uint64) (found, error) {
+	all := found{Thread: r.id, Query: text, Before: upTo}
 	entries, bytes := 0, 0
 	for all.Before > 0 && len(all.Hits) < mostHits && entries < findEntries && bytes < findBytes {
-		records, err := l.Records(ctx, func() ([]engine.Record, error) {
-			return p.Log.ReadBack(ctx, v, all.Before, findAtOnce, findInMemory)
-		})
+		records, err := r.readBack(ctx, all.Before, findAtOnce, findInMemory)
 		if err != nil {
 			return all, err
 		}
@@ -91,29 +84,27 @@ func (p *page) search(
 			break
 		}
 		// A continued search begins before a whole append: hits beyond mostHits are of the append that reached it.
-		for at := len(records) - 1; at >= 0; at-- {
-			r := records[at]
-			if len(all.Hits) >= mostHits && r.Seq != all.Before {
-				l.Drop()
-				all.Before = r.Seq
+		for _, one := range slices.Backward(records) {
+			if len(all.Hits) >= mostHits && one.Seq != all.Before {
+				r.Drop()
+				all.Before = one.Seq
 				return all, nil
 			}
-			all.Before = r.Seq
+			all.Before = one.Seq
 			entries++
-			bytes += len(r.Data)
-			e, ok := entryOf(r)
+			bytes += len(one.Data)
+			e, ok := entryOf(one)
 			if !ok {
 				continue
 			}
-			items := view.Items(e, p.Harnesses)
-			for i := len(items) - 1; i >= 0; i-- {
-				if h, ok := hitOf(items[i], id, text); ok {
+			for _, i := range slices.Backward(view.Items(e, r.Harnesses)) {
+				if h, ok := hitOf(i, r.id, text); ok {
 					all.Hits = append(all.Hits, h)
 				}
 			}
 		}
 		all.Before = records[0].Seq - 1
-		l.Drop()
+		r.Drop()
 	}
 	return all, nil
 }

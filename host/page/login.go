@@ -214,6 +214,11 @@ func (p *page) revokeHere(w http.ResponseWriter, r *http.Request) error {
 	if _, err := p.actor(w, r, id); err != nil {
 		return err
 	}
+	return p.endShares(w, r, id)
+}
+
+// endShares revokes the shares of a thread, and answers how many there were.
+func (p *page) endShares(w http.ResponseWriter, r *http.Request, id string) error {
 	n, err := p.store.Revoke(r.Context(), now(), id)
 	if err != nil {
 		return err
@@ -274,12 +279,7 @@ func (p *page) revoke(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := p.store.Revoke(r.Context(), now(), id)
-	if err != nil {
-		return err
-	}
-	answerJSON(w, http.StatusOK, map[string]any{"revoked": n})
-	return nil
+	return p.endShares(w, r, id)
 }
 
 // sharedThread returns the thread in the query of a request that may list and revoke shares.

@@ -29,6 +29,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,46 +193,50 @@ func refuse(status int, code, format string, args ...any) *problem {
 	return &problem{status, code, fmt.Sprintf(format, args...)}
 }
 
+// problems are the answers to errors of other packages. The first one that fits holds.
+var problems = []struct {
+	is     error
+	status int
+	code   string
+	text   string // "" for the error's own
+}{
+	{access.ErrUnknown, http.StatusUnauthorized, "link", ""},
+	{access.ErrUsed, http.StatusUnauthorized, "link", ""},
+	{access.ErrExpired, http.StatusUnauthorized, "link", ""},
+	{access.ErrRevoked, http.StatusUnauthorized, "link", ""},
+	{access.ErrFull, http.StatusTooManyRequests, "full", ""},
+	{access.ErrEnded, http.StatusUnauthorized, "expired", "Your login has expired."},
+	{access.ErrOut, http.StatusUnauthorized, "logged_out", "You have logged out."},
+	{access.ErrForeign, http.StatusUnauthorized, "foreign", "Your login is not of this server."},
+	{houses.ErrLogin, http.StatusUnauthorized, "login", "The login is not valid here, or has expired."},
+	{rows.ErrOtherLog, http.StatusServiceUnavailable, "other_log", "The database is of another log."},
+	{houses.ErrRows, http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."},
+	{houses.ErrNoKeys, http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."},
+	{index.ErrAbsent, http.StatusNotFound, "not_found", errNoThread.message},
+	{log.ErrAbsent, http.StatusNotFound, "not_found", errNoThread.message},
+	{log.ErrGone, http.StatusNotFound, "not_found", errNoThread.message},
+	{index.ErrBuilding, http.StatusServiceUnavailable, "building", "The list of threads is being made. Come again."},
+	{index.ErrCursor, http.StatusBadRequest, "cursor", "cursor: want the one of the page before"},
+	{memory.ErrShare, http.StatusTooManyRequests, "share", "Too many entries are being read at the same time."},
+	{memory.ErrBusy, http.StatusServiceUnavailable, "busy", "The server has no memory for this now. Come again."},
+	{engine.ErrFull, http.StatusInsufficientStorage, "full", "The log's disk is full."},
+}
+
 // problemOf returns the answer to an error; nil for one of the log.
 func problemOf(err error) *problem {
-	var p *problem
-	switch {
-	case errors.As(err, &p):
+	if p, ok := errors.AsType[*problem](err); ok {
 		return p
-	case errors.Is(err, access.ErrUnknown), errors.Is(err, access.ErrUsed), errors.Is(err, access.ErrExpired),
-		errors.Is(err, access.ErrRevoked):
-		return &problem{http.StatusUnauthorized, "link", err.Error()}
-	case errors.Is(err, access.ErrFull):
-		return &problem{http.StatusTooManyRequests, "full", err.Error()}
-	case errors.Is(err, access.ErrEnded):
-		return &problem{http.StatusUnauthorized, "expired", "Your login has expired."}
-	case errors.Is(err, access.ErrOut):
-		return &problem{http.StatusUnauthorized, "logged_out", "You have logged out."}
-	case errors.Is(err, access.ErrForeign):
-		return &problem{http.StatusUnauthorized, "foreign", "Your login is not of this server."}
-	case errors.Is(err, houses.ErrLogin):
-		return &problem{http.StatusUnauthorized, "login", "The login is not valid here, or has expired."}
-	case errors.Is(err, rows.ErrOtherLog):
-		return &problem{http.StatusServiceUnavailable, "other_log", "The database is of another log."}
-	case errors.Is(err, houses.ErrRows), errors.Is(err, houses.ErrNoKeys):
-		return &problem{http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."}
-	case errors.Is(err, index.ErrAbsent), errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):
-		return &problem{http.StatusNotFound, "not_found", "There is no such thread."}
-	case errors.Is(err, index.ErrBuilding):
-		return &problem{http.StatusServiceUnavailable, "building", "The list of threads is being made. Come again."}
-	case errors.Is(err, index.ErrCursor):
-		return &problem{http.StatusBadRequest, "cursor", "cursor: want the one of the page before"}
-	case errors.Is(err, memory.ErrShare):
-		return &problem{http.StatusTooManyRequests, "share", "Too many entries are being read at the same time."}
-	case errors.Is(err, memory.ErrBusy):
-		return &problem{http.StatusServiceUnavailable, "busy", "The server has no memory for this now. Come again."}
-	case errors.Is(err, engine.ErrFull):
-		return &problem{http.StatusInsufficientStorage, "full", "The log's disk is full."}
+	}
+	for _, p := range problems {
+		if errors.Is(err, p.is) {
+			return &problem{p.status, p.code, cmp.Or(p.text, err.Error())}
+		}
 	}
 	return nil
 }
 
-// answerError answers a request with this error; nil is none. A browser that asks for a page gets one, others JSON.
+// answerError answers a request that failed; it does nothing for nil. A browser that asks for a page gets one, others
+// JSON.
 func (p *page) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		return
@@ -253,11 +258,9 @@ func (p *page) answerError(w http.ResponseWriter, r *http.Request, err error) {
 		})
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(answer.status)
-	_, _ = w.Write(append(thread.Marshal(map[string]any{ // the client may be gone
+	answerJSON(w, answer.status, map[string]any{
 		"error": map[string]string{"code": answer.code, "message": answer.message},
-	}), '\n'))
+	})
 }
 
 // answerJSON answers with a value. The client may be gone.

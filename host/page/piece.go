@@ -54,17 +54,13 @@ func entryOf(r engine.Record) (thread.Entry, bool) {
 
 // back returns the last piece of a thread that ends at upTo, as far as its items are complete there. It has the entry
 // at the seq with, if the bounds of a piece allow it; 0 for none.
-func (p *page) back(
-	ctx context.Context, l *memory.Lease, v log.Stream, id string, upTo, with uint64,
-) (piece, error) {
+func (r *reader) back(ctx context.Context, upTo, with uint64) (piece, error) {
 	var records []engine.Record
-	found := piece{Before: upTo, After: upTo, Thread: id}
+	found := piece{Before: upTo, After: upTo, Thread: r.id}
 	items, bytes := 0, 0
 	for found.Before > 0 && (items < pieceItems || with > 0 && found.Before >= with) && len(records) < mostRead &&
 		bytes < mostPiece {
-		some, err := l.Records(ctx, func() ([]engine.Record, error) {
-			return p.Log.ReadBack(ctx, v, found.Before, pieceEntries, pieceBytes)
-		})
+		some, err := r.readBack(ctx, found.Before, pieceEntries, pieceBytes)
 		if err != nil {
 			return found, err
 		}
@@ -73,26 +69,36 @@ func (p *page) back(
 			break
 		}
 		found.Before = some[0].Seq - 1
-		for _, r := range some {
-			bytes += len(r.Data)
-			if e, ok := entryOf(r); ok {
-				items += len(view.Items(e, p.Harnesses))
-			}
-		}
+		items, bytes = items+r.countItems(some), bytes+dataBytes(some)
 		records = append(some, records...)
-		l.Keep(memory.RecordBytes(records))
+		r.Keep(memory.RecordBytes(records))
 	}
-	if err := l.Grow(renderCharge * bytes); err != nil {
-		return found, err
+	return found, r.build(ctx, records, &found)
+}
+
+// countItems returns how many items the entries of records have on their own.
+func (r *reader) countItems(records []engine.Record) (n int) {
+	for _, one := range records {
+		if e, ok := entryOf(one); ok {
+			n += len(view.Items(e, r.Harnesses))
+		}
 	}
-	return found, p.build(ctx, l, v, records, &found)
+	return n
+}
+
+func dataBytes(records []engine.Record) (n int) {
+	for _, r := range records {
+		n += len(r.Data)
+	}
+	return n
 }
 
 // build sets the groups of a piece from its records.
-func (p *page) build(
-	ctx context.Context, l *memory.Lease, v log.Stream, records []engine.Record, found *piece,
-) error {
-	b := view.Builder{Harnesses: p.Harnesses}
+func (r *reader) build(ctx context.Context, records []engine.Record, found *piece) error {
+	if err := r.Grow(renderCharge * dataBytes(records)); err != nil {
+		return err
+	}
+	b := view.Builder{Harnesses: r.Harnesses}
 	var list view.List
 	for _, r := range records {
 		if e, ok := entryOf(r); ok {
@@ -101,7 +107,7 @@ func (p *page) build(
 			}
 		}
 	}
-	end, err := p.ahead(ctx, l, v, &b, &list, found)
+	end, err := r.ahead(ctx, &b, &list, found)
 	if err != nil {
 		return err
 	}
@@ -115,7 +121,7 @@ func (p *page) build(
 // unmark removes from chats that they are not delivered: what delivers them may come later.
 func unmark(items []view.Item) {
 	for at := range items {
-		if in := items[at].Input; in != nil && in.Delivery == view.Undelivered {
+		if items[at].Input.Waits() {
 			items[at].Input = nil
 		}
 	}
@@ -123,15 +129,13 @@ func unmark(items []view.Item) {
 
 // ahead gives the calls of a piece the results that stand a little behind it, and its chats their deliveries. It
 // reports whether it has read up to the thread's end.
-func (p *page) ahead(
-	ctx context.Context, l *memory.Lease, v log.Stream, b *view.Builder, list *view.List, found *piece,
+func (r *reader) ahead(
+	ctx context.Context, b *view.Builder, list *view.List, found *piece,
 ) (end bool, err error) {
-	if found.After >= v.Tail() {
+	if found.After >= r.stream.Tail() {
 		return true, nil
 	}
-	records, err := l.Records(ctx, func() ([]engine.Record, error) {
-		return p.Log.Read(ctx, v, found.After, v.Tail(), aheadBytes)
-	})
+	records, err := r.read(ctx, found.After, r.stream.Tail(), aheadBytes)
 	if err != nil {
 		return false, err
 	}
@@ -139,8 +143,8 @@ func (p *page) ahead(
 	for _, i := range list.Items {
 		had[i.ID] = true
 	}
-	for _, r := range records {
-		e, ok := entryOf(r)
+	for _, one := range records {
+		e, ok := entryOf(one)
 		if !ok {
 			continue
 		}
@@ -154,13 +158,13 @@ func (p *page) ahead(
 		if !answered {
 			continue
 		}
-		for _, i := range view.Items(e, p.Harnesses) {
+		for _, i := range view.Items(e, r.Harnesses) {
 			if i.Kind == view.KindResult {
 				found.Answers = append(found.Answers, i.ID)
 			}
 		}
 	}
-	return len(records) == 0 || records[len(records)-1].Seq >= v.Tail(), nil
+	return len(records) == 0 || records[len(records)-1].Seq >= r.stream.Tail(), nil
 }
 
 // stat returns a thread's stream.
@@ -177,7 +181,7 @@ type threadPage struct {
 	Row      *row
 	ReadOnly bool   // by a share
 	Member   bool   // of the thread's house: may read and chat
-	Address  string // of this server as the browser knows it; "" for one that a command line can't have
+	Address  string // of this server as the browser has it; "" for one that a command line can't have
 	Tail     uint64 // live items begin behind it
 	piece
 	Harnesses session.List // those that command lines may name
@@ -197,17 +201,16 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	stream, err := p.stat(r.Context(), id)
+	from, err := p.reader(r.Context(), s, id)
 	if err != nil {
 		return err
 	}
-	l := p.lease(s)
-	defer l.Free()
+	defer from.Free()
 	var shown piece
 	if at := r.URL.Query().Get("at"); at != "" {
-		shown, err = p.around(r.Context(), l, stream, id, at)
+		shown, err = from.around(r.Context(), at)
 	} else {
-		shown, err = p.back(r.Context(), l, stream, id, stream.Tail(), 0)
+		shown, err = from.back(r.Context(), from.stream.Tail(), 0)
 	}
 	if err != nil {
 		return err
@@ -215,57 +218,54 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	one := newRow(v, now())
 	p.render(w, http.StatusOK, "thread", threadPage{
 		newFrame(one.State + " · " + one.Name()), one, s.Share != "", s.Agent != "", address(r, s.Thread),
-		stream.Tail(), shown, p.Harnesses,
+		from.stream.Tail(), shown, p.Harnesses,
 	})
 	return nil
 }
 
 // placed is a request for what stands at a place of a thread.
 type placed struct {
-	id      string
+	*reader
 	session access.Session
-	stream  log.Stream
 	place   uint64 // as the browser gave it: it may be behind the stream's end
 }
 
-// placed checks a request for what stands at a place of a thread, which is in the query under name.
+// placed checks a request for what stands at a place of a thread, which is in the query under name. The caller frees
+// the reader.
 func (p *page) placed(w http.ResponseWriter, r *http.Request, name string) (one placed, err error) {
-	one.id = r.PathValue("thread")
-	if one.session, err = p.viewer(w, r, one.id); err != nil {
+	id := r.PathValue("thread")
+	if one.session, err = p.viewer(w, r, id); err != nil {
 		return one, err
 	}
 	if one.place, err = strconv.ParseUint(r.URL.Query().Get(name), 10, 63); err != nil {
 		return one, refuse(http.StatusBadRequest, name, "%s: want a place that a page has", name)
 	}
-	one.stream, err = p.stat(r.Context(), one.id)
+	one.reader, err = p.reader(r.Context(), one.session, id)
 	return one, err
 }
 
 // older serves the piece of a thread before a place.
 func (p *page) older(w http.ResponseWriter, r *http.Request) error {
-	return p.servePiece(w, r, "before", func(l *memory.Lease, at placed) (piece, error) {
-		return p.back(r.Context(), l, at.stream, at.id, min(at.place, at.stream.Tail()), 0)
+	return p.servePiece(w, r, "before", func(at placed) (piece, error) {
+		return at.back(r.Context(), min(at.place, at.stream.Tail()), 0)
 	})
 }
 
 // newer serves the piece of a thread behind a place.
 func (p *page) newer(w http.ResponseWriter, r *http.Request) error {
-	return p.servePiece(w, r, "after", func(l *memory.Lease, at placed) (piece, error) {
-		return p.forth(r.Context(), l, at.stream, at.id, at.place)
-	})
+	return p.servePiece(w, r, "after", func(at placed) (piece, error) { return at.forth(r.Context(), at.place) })
 }
 
 // servePiece serves the piece of a thread that read returns for the place in the query under name.
 func (p *page) servePiece(
-	w http.ResponseWriter, r *http.Request, name string, read func(*memory.Lease, placed) (piece, error),
+	w http.ResponseWriter, r *http.Request, name string, read func(placed) (piece, error),
 ) error {
 	at, err := p.placed(w, r, name)
 	if err != nil {
 		return err
 	}
-	l := p.lease(at.session)
-	defer l.Free()
-	found, err := read(l, at)
+	defer at.Free()
+	found, err := read(at)
 	if err != nil {
 		return err
 	}
@@ -308,26 +308,20 @@ func (p *page) entry(w http.ResponseWriter, r *http.Request, answer func(thread.
 	if err != nil {
 		return err
 	}
-	stream, err := p.stat(r.Context(), id)
+	from, err := p.reader(r.Context(), s, id)
 	if err != nil {
 		return err
 	}
-	l := p.lease(s)
-	defer l.Free()
-	found := false
-	records, err := l.Records(r.Context(), func() ([]engine.Record, error) {
-		record, ok, err := p.Log.Entry(r.Context(), stream, r.PathValue("entry"))
-		found = ok
-		return []engine.Record{record}, err
-	})
+	defer from.Free()
+	record, err := from.record(r.Context(), r.PathValue("entry"))
 	if err != nil {
 		return err
 	}
-	e, is := entryOf(records[0])
-	if !found || !is {
+	e, is := entryOf(record)
+	if !is {
 		return errNoEntry
 	}
-	if err := l.Grow(renderCharge * len(records[0].Data)); err != nil {
+	if err := from.Grow(renderCharge * len(record.Data)); err != nil {
 		return err
 	}
 	return answer(e)

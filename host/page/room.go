@@ -114,20 +114,18 @@ func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
 	}()
 	f := r.page.Log.Follow(v.Name)
 	defer f.Close()
-	t := &tail{
-		log: r.page.Log, after: v.Tail(), lease: r.page.Budget.Lease("page room " + v.Name), holds: ringBytes,
-		builder: view.Builder{Harnesses: r.page.Harnesses},
-	}
-	defer t.lease.Free()
-	if err := t.prime(ctx, v); err != nil {
+	from := reader{r.page, r.page.Budget.Lease("page room " + v.Name), r.key.thread, v}
+	defer from.Free()
+	t, err := newTail(ctx, from, v.Tail(), ringBytes)
+	if err != nil {
 		return err
 	}
 	r.beat(t)
 	r.wake()
 	for err == nil {
 		var grown <-chan struct{}
-		if v, grown, err = f.Stat(ctx); err == nil {
-			err = r.render(ctx, v, t)
+		if t.stream, grown, err = f.Stat(ctx); err == nil {
+			err = r.render(ctx, t)
 		}
 		if err == nil {
 			select {
@@ -147,11 +145,12 @@ func (r *room) beat(t *tail) {
 }
 
 // render renders up to the end of the thread. A chunk has whole appends, and the last one the head.
-func (r *room) render(ctx context.Context, v log.Stream, t *tail) error {
-	switch tail := v.Tail(); {
-	case v.Born != r.key.born || t.after > tail:
+func (r *room) render(ctx context.Context, t *tail) error {
+	end := t.stream.Tail()
+	switch {
+	case t.stream.Born != r.key.born || t.after > end:
 		return log.ErrGone // another thread has the id
-	case t.after == tail:
+	case t.after == end:
 		return nil
 	}
 	var b bytes.Buffer
@@ -161,7 +160,7 @@ func (r *room) render(ctx context.Context, v log.Stream, t *tail) error {
 		return r.publish(ctx, data, to)
 	}
 	last := t.after
-	err := t.each(ctx, v, v.Tail(), func(c view.Change, seq uint64) error {
+	err := t.each(ctx, end, func(c view.Change, seq uint64) error {
 		if seq > last && b.Len() >= chunkBytes {
 			if err := cut(last); err != nil {
 				return err

@@ -7,9 +7,6 @@ import (
 	"net/http"
 	"regexp"
 
-	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/log/engine"
-	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -42,14 +39,13 @@ func (p *page) sessionFile(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return refuse(http.StatusServiceUnavailable, "busy", "Other sessions are being made. Come again.")
 	}
-	stream, err := p.stat(r.Context(), id)
+	from, err := p.reader(r.Context(), s, id)
 	if err != nil {
 		return err
 	}
-	l := p.lease(s)
-	defer l.Free()
+	defer from.Free()
 	d := &download{w: w, name: id + ".jsonl"}
-	err = p.Session(d, v.Harness, p.entries(r.Context(), l, stream))
+	err = p.Session(d, v.Harness, from.entries(r.Context()))
 	switch {
 	case errors.Is(err, ErrNoSession):
 		return refuse(http.StatusNotFound, "no_session", "The thread holds no session of its last harness.")
@@ -78,12 +74,10 @@ func (d *download) Write(b []byte) (int, error) {
 }
 
 // entries returns the entries of a thread up to its tail, or an error as the last one.
-func (p *page) entries(ctx context.Context, l *memory.Lease, v log.Stream) iter.Seq2[thread.Entry, error] {
+func (r *reader) entries(ctx context.Context) iter.Seq2[thread.Entry, error] {
 	return func(yield func(thread.Entry, error) bool) {
-		for after := uint64(0); after < v.Tail(); {
-			records, err := l.Records(ctx, func() ([]engine.Record, error) {
-				return p.Log.Read(ctx, v, after, v.Tail(), pieceBytes)
-			})
+		for after := uint64(0); after < r.stream.Tail(); {
+			records, err := r.read(ctx, after, r.stream.Tail(), pieceBytes)
 			if err != nil {
 				yield(thread.Entry{}, err)
 				return
@@ -91,13 +85,13 @@ func (p *page) entries(ctx context.Context, l *memory.Lease, v log.Stream) iter.
 			if len(records) == 0 {
 				return // the rest was removed
 			}
-			for _, r := range records {
-				if e, ok := entryOf(r); ok && !yield(e, nil) {
+			for _, one := range records {
+				if e, ok := entryOf(one); ok && !yield(e, nil) {
 					return
 				}
 			}
 			after = records[len(records)-1].Seq
-			l.Drop()
+			r.Drop()
 		}
 	}
 }
@@ -105,7 +99,7 @@ func (p *page) entries(ctx context.Context, l *memory.Lease, v log.Stream) iter.
 // plainHost is a host with a port that may stand in such a command line.
 var plainHost = regexp.MustCompile(`^[A-Za-z0-9.:\[\]-]+$`)
 
-// address returns the address of this server as the browser knows it; "" for one that a command line can't have.
+// address returns the address of this server as the browser has it; "" for one that a command line can't have.
 func address(r *http.Request, id string) string {
 	if !plainHost.MatchString(r.Host) {
 		return ""

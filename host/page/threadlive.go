@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"arbe.0sk.ar/runner/host/log"
-	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -69,12 +68,11 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer at.Free()
 	v := &viewer{
-		page: p, id: at.id, after: at.place, tail: at.stream.Tail(),
-		e: p.startEvents(w, r, at.session, at.id), lease: p.lease(at.session),
+		reader: at.reader, after: at.place, tail: at.stream.Tail(), e: p.startEvents(w, r, at.session, at.id),
 	}
 	defer v.e.close()
-	defer v.lease.Free()
 	if err = log.ErrGone; at.place <= v.tail {
 		v.room, v.member = p.enter(at.id, at.stream)
 		defer p.leave(v.room, v.member)
@@ -95,16 +93,14 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 
 // viewer sends what a thread gets to one browser.
 type viewer struct {
-	page   *page
-	id     string
-	after  uint64 // the browser has the thread up to here
-	tail   uint64 // where the thread ended when the browser came
-	headed bool   // and its head
-	ready  bool   // and ready was sent
-	e      *events
-	lease  *memory.Lease // charged while it renders alone
-	room   *room
-	member *member
+	*reader        // charged while it renders alone
+	after   uint64 // the browser has the thread up to here
+	tail    uint64 // where the thread ended when the browser came
+	headed  bool   // and its head
+	ready   bool   // and ready was sent
+	e       *events
+	room    *room
+	member  *member
 }
 
 // follow sends what the browser lacks, then ready, then what comes. It returns nil when the answer has to end.
@@ -125,7 +121,7 @@ func (v *viewer) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !v.e.flush() || !v.e.wait(ctx, v.page.Closing, changed) {
+		if !v.e.flush() || !v.e.wait(ctx, v.Closing, changed) {
 			return nil
 		}
 	}
@@ -148,25 +144,23 @@ func (v *viewer) alone(ctx context.Context, upTo uint64) error {
 	if v.after >= upTo {
 		return nil
 	}
-	stream, err := v.page.stat(ctx, v.id)
+	var err error
+	if v.stream, err = v.stat(ctx, v.id); err != nil {
+		return err
+	}
+	if v.stream.Born != v.room.key.born || upTo > v.stream.Tail() {
+		return log.ErrGone
+	}
+	t, err := newTail(ctx, *v.reader, v.after, 0)
 	if err != nil {
 		return err
 	}
-	if stream.Born != v.room.key.born || upTo > stream.Tail() {
-		return log.ErrGone
-	}
-	t := &tail{
-		log: v.page.Log, after: v.after, lease: v.lease, builder: view.Builder{Harnesses: v.page.Harnesses},
-	}
-	if err := t.prime(ctx, stream); err != nil {
-		return err
-	}
 	n := 0
-	err = t.each(ctx, stream, upTo, func(c view.Change, seq uint64) error {
+	err = t.each(ctx, upTo, func(c view.Change, seq uint64) error {
 		if n++; n > mostBehind && !v.ready {
 			return errFar
 		}
-		one, err := v.page.liveItem(v.id, c, seq)
+		one, err := v.liveItem(v.id, c, seq)
 		if err == nil {
 			v.e.send("item", one)
 			err = v.e.err
@@ -183,7 +177,7 @@ func (v *viewer) settle(ctx context.Context) error {
 	if v.headed || pulse == nil || v.after < v.tail {
 		return nil
 	}
-	head, err := v.page.liveHead(ctx, v.id, *pulse, v.after)
+	head, err := v.liveHead(ctx, v.id, *pulse, v.after)
 	if err != nil {
 		return err
 	}

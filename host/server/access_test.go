@@ -46,7 +46,7 @@ func TestAccessLog(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusTeapot)
 		fmt.Fprint(w, strings.Repeat("x", 3+len(b)))
-	}), nil, Rate{}, log)
+	}), metrics.New("test", nil, ""), Rate{}, log)
 	const secret = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"
 	for _, tt := range []struct {
 		name, method, target, body string
@@ -160,7 +160,7 @@ func TestAccessLogOfEnds(t *testing.T) {
 		default:
 			<-r.Context().Done()
 		}
-	}), nil, Rate{}, log)
+	}), metrics.New("test", nil, ""), Rate{}, log)
 	for path, want := range map[string]string{
 		"/abort": "200 aborted", "/deadline": "200", "/leave": "200",
 		"/gone": "499",
@@ -242,7 +242,7 @@ func TestAccessLogExpectContinue(t *testing.T) {
 // Lines of requests at the same time never mix.
 func TestAccessLogConcurrently(t *testing.T) {
 	var b bytes.Buffer // the log writes one line at a time
-	srv := served(t, http.NotFoundHandler(), nil, Rate{}, &b)
+	srv := served(t, http.NotFoundHandler(), metrics.New("test", nil, ""), Rate{}, &b)
 	done := make(chan error)
 	for range 8 {
 		go func() {

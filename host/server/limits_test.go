@@ -99,7 +99,7 @@ func TestLimitRate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := front(guarded, nil, tt.l, nil, whose)
+				h := front(guarded, metrics.New("test", nil, ""), tt.l, nil, whose)
 				for i, k := range tt.asks {
 					time.Sleep(k.wait)
 					passed, retry := 0, ""
@@ -130,7 +130,7 @@ func TestLimitRate(t *testing.T) {
 
 // A page of another origin can read the 429 of its request. Its preflight is not limited.
 func TestLimitRateBrowser(t *testing.T) {
-	h := front(guarded, nil, Rate{PerSecond: 1, Burst: 1}, nil, whose)
+	h := front(guarded, metrics.New("test", nil, ""), Rate{PerSecond: 1, Burst: 1}, nil, whose)
 	for range 5 {
 		if w := asks(h, http.MethodOptions, "/v1/stream/a", "192.0.2.1:1", ""); w.Code == http.StatusTooManyRequests {
 			t.Error("a preflight is refused")
@@ -215,7 +215,7 @@ func TestLimitConnectionsRefusal(t *testing.T) {
 			request.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").Write(w)
 		}
 	}), metrics.New("test", nil, ""), Rate{PerSecond: 1000}, io.Discard, nobody))
-	srv.Listener = httpd.LimitConnections(ln, 20_000, nil)
+	srv.Listener = httpd.LimitConnections(ln, 20_000, metrics.New("test", nil, ""))
 	srv.Start()
 	defer srv.Close()
 	for range 5 {

@@ -172,12 +172,8 @@ func (s *Server) collect(
 
 // sendPiece answers with a piece.
 func (s *Server) sendPiece(w http.ResponseWriter, r *http.Request, v log.Stream, p log.Piece) error {
-	h := w.Header()
-	h.Set("Content-Type", ndjson)
-	h.Set(request.HeaderNext, request.Place(p.Next))
-	if p.Next.Seq >= v.Tail() {
-		h.Set(request.HeaderUpToDate, "true")
-	}
+	w.Header().Set("Content-Type", ndjson)
+	request.SetNext(w.Header(), v, p.Next)
 	w.WriteHeader(http.StatusOK)
 	out := s.core.Answer(r.Context(), w, memory.RecordBytes(p.Records))
 	for _, rec := range p.Records {
@@ -189,10 +185,7 @@ func (s *Server) sendPiece(w http.ResponseWriter, r *http.Request, v log.Stream,
 
 // nothing answers a long-poll that found no entry.
 func nothing(w http.ResponseWriter, v log.Stream, after log.Offset) error {
-	w.Header().Set(request.HeaderNext, request.Place(after))
-	if after.Seq >= v.Tail() {
-		w.Header().Set(request.HeaderUpToDate, "true")
-	}
+	request.SetNext(w.Header(), v, after)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -202,9 +195,9 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, g token.Grant) er
 	w.Header().Set("Cache-Control", "no-store")
 	f := s.Log.Follow(g.Stream)
 	defer f.Close()
-	v, _, err := s.thread(r.Context(), f)
+	v, _, err := f.Stat(r.Context())
 	if err != nil {
-		return err
+		return noThread(err)
 	}
 	id, found := r.PathValue("entry"), false
 	l := s.core.Lease(r, g)

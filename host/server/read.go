@@ -5,12 +5,10 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"time"
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
-	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
@@ -29,9 +27,9 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 	}
 	f := s.Log.Follow(g.Stream)
 	defer f.Close()
-	v, grown, err := s.thread(r.Context(), f)
+	v, grown, err := f.Stat(r.Context())
 	if err != nil {
-		return err
+		return noThread(err)
 	}
 	l := s.core.Lease(r, g)
 	defer l.Free()
@@ -43,8 +41,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 		return err
 	}
 	if a.live != "" {
-		if v, after, err = s.await(r.Context(), f, grown, v, after, a.types, l); err != nil {
-			return err
+		if v, after, err = s.streams.Await(r.Context(), f, grown, v, after, a.types, l); err != nil {
+			return noThread(err)
 		}
 		if after.Seq >= v.Tail() {
 			return nothing(w, v, after)
@@ -56,8 +54,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 	if a.limit > 0 {
 		return s.readPiece(w, r, v, after, a, l)
 	}
-	w.Header().Set(request.HeaderNext, request.Offset(v.Tail()))
-	w.Header().Set(request.HeaderUpToDate, "true")
+	request.SetNext(w.Header(), v, log.Offset{Seq: v.Tail()})
 	w.Header().Set("Content-Type", ndjson)
 	if r.Method == http.MethodHead {
 		return nil // a Content-Length would cost reading all of it
@@ -68,54 +65,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 // ndjson is the content type of entries, one a line.
 const ndjson = "application/x-ndjson"
 
-// thread returns the thread that f follows.
-func (s *Server) thread(ctx context.Context, f *log.Follower) (log.Stream, <-chan struct{}, error) {
-	v, grown, err := f.Stat(ctx)
+// noThread returns an error about a thread: ErrNoThread for one that does not exist.
+func noThread(err error) error {
 	if errors.Is(err, log.ErrAbsent) {
-		err = request.ErrNoThread
+		return request.ErrNoThread
 	}
-	return v, grown, err
-}
-
-// await returns once the thread has an entry of the types behind an offset, or after the long-poll's time. It returns
-// the thread as it is then, and the offset moved past entries of other types.
-func (s *Server) await(
-	ctx context.Context, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset, types log.Types,
-	l *memory.Lease,
-) (log.Stream, log.Offset, error) {
-	timer := time.NewTimer(s.core.LongPoll)
-	defer timer.Stop()
-	done := s.core.Metrics.Reader(metrics.LongPoll)
-	defer done()
-	for over := false; ; {
-		for after.Seq < v.Tail() {
-			if len(types) == 0 {
-				return v, after, nil
-			}
-			p, err := s.streams.Content(ctx, v, after, types, l)
-			l.Drop()
-			if err != nil || len(p.Records) > 0 {
-				return v, after, err
-			}
-			after = p.Next
-		}
-		if over {
-			return v, after, nil
-		}
-		select {
-		case <-grown:
-		case <-timer.C:
-			over = true
-		case <-s.core.Closing.Done():
-			over = true
-		case <-ctx.Done():
-			return v, after, ctx.Err()
-		}
-		var err error
-		if v, grown, err = s.thread(ctx, f); err != nil {
-			return v, after, err
-		}
-	}
+	return err
 }
 
 // firstPiece bounds the first read of an answer, so that a short thread is a small request.

@@ -47,7 +47,7 @@ type Server struct {
 	// Budget is of the memory of all requests; nil for a quarter of memory.Limit. SERVE.md has the answers beyond it.
 	Budget *memory.Budget
 
-	Metrics *metrics.Set // nil for none
+	Metrics *metrics.Set // nil for a server that serves none
 	Rate    Rate         // of requests, by Front
 	Access  io.Writer    // for the access log, by Front; nil for none
 
@@ -125,7 +125,10 @@ func (s *Server) assemble() {
 	if s.core.Budget == nil {
 		s.core.Budget = memory.NewBudget(memory.Limit() / 4)
 	}
-	s.Metrics.OfBudget(s.core.Budget)
+	if s.core.Metrics == nil {
+		s.core.Metrics = metrics.New("", nil, "")
+	}
+	s.core.Metrics.OfBudget(s.core.Budget)
 	if s.TokenQuota > 0 {
 		most := max(s.TokenQuota, thread.MaxBody)
 		s.core.Posted = request.NewLimiter(float64(s.TokenQuota)/time.Hour.Seconds(), int(most))

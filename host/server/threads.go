@@ -154,11 +154,6 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// listStatuses are the statuses that a query may name.
-var listStatuses = []string{
-	thread.StatusIdle, thread.StatusRunning, thread.StatusCompleted, thread.StatusFailed, thread.StatusCancelled,
-}
-
 // parseQuery parses the query of the list.
 func parseQuery(values url.Values) (q index.Query, err error) {
 	for name, given := range values {
@@ -170,10 +165,10 @@ func parseQuery(values url.Values) (q index.Query, err error) {
 	if given := values.Get("status"); given != "" {
 		q.Statuses = strings.Split(given, ",")
 		for _, status := range q.Statuses {
-			if !slices.Contains(listStatuses, status) {
+			if !slices.Contains(index.Statuses, status) {
 				return q, request.Refuse(http.StatusBadRequest, "status",
 					"status=%.20q: want some of %s, with commas between them", status,
-					strings.Join(listStatuses, ", "))
+					strings.Join(index.Statuses, ", "))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 
 	"arbe.0sk.ar/runner/session"
@@ -20,11 +21,10 @@ const (
 type Builder struct {
 	Harnesses session.List // those whose lines may be on the thread; nil for session's list
 
-	chats   inbox
-	open    []Item // calls without a result, the oldest first
-	bytes   int    // of them
-	verdict *Item  // the newest
-	harness string // of the newest run
+	chats   waiting // that are not delivered
+	calls   waiting // without a result
+	verdict *Item   // the newest
+	harness string  // of the newest run
 }
 
 // Add returns what the thread's next entry changes: nothing for an entry that is not shown.
@@ -39,7 +39,7 @@ func (b *Builder) Add(e thread.Entry) []Change {
 // Running returns the calls of the main conversation that have no result yet, the oldest first.
 func (b *Builder) Running() []Item {
 	var calls []Item
-	for _, i := range b.open {
+	for _, i := range b.calls.items {
 		if i.Subagent == nil && i.Call.State == Running {
 			calls = append(calls, i)
 		}
@@ -48,22 +48,7 @@ func (b *Builder) Running() []Item {
 }
 
 // Undelivered returns how many chats no agent has had.
-func (b *Builder) Undelivered() int { return len(b.chats.open) }
-
-// Join returns the items of two successive pieces of a thread as one list: calls with results that were in the newer
-// piece, verdicts whole. Neither list is changed.
-func Join(older, newer []Item) []Item {
-	var b Builder
-	var l List
-	for _, items := range [][]Item{older, newer} {
-		for _, i := range items {
-			for _, c := range b.put(i) {
-				l.Change(c)
-			}
-		}
-	}
-	return l.Items
-}
+func (b *Builder) Undelivered() int { return len(b.chats.items) }
 
 // List is a list of items that Changes are applied to.
 type List struct {
@@ -92,7 +77,9 @@ func (b *Builder) put(i Item) []Change {
 	}
 	switch i.Kind {
 	case KindChat:
-		b.chats.wait(i)
+		if i.Input.Waits() {
+			b.chats.add(i)
+		}
 	case KindDelivery:
 		if changes, i.Chats = b.chats.deliver(i.Chats); len(i.Chats) == 0 {
 			return changes
@@ -103,7 +90,7 @@ func (b *Builder) put(i Item) []Change {
 		}
 	case KindCall:
 		if i.Call.Result == nil {
-			b.wait(i)
+			b.calls.add(i)
 		}
 	case KindResult:
 		if whole, ok := b.answered(i.Result); ok {
@@ -119,37 +106,14 @@ func (b *Builder) put(i Item) []Change {
 	return append(changes, Change{Item: i})
 }
 
-// wait keeps a call until its result comes.
-func (b *Builder) wait(i Item) {
-	b.open = append(b.open, i)
-	b.bytes += weight(i)
-	for len(b.open) > mostOpen || b.bytes > mostOpenBytes {
-		b.forget(0)
-	}
-}
-
-func (b *Builder) forget(at int) {
-	b.bytes -= weight(b.open[at])
-	if at == 0 {
-		b.open[0] = Item{}
-		b.open = b.open[1:]
-		return
-	}
-	b.open = append(b.open[:at], b.open[at+1:]...)
-}
-
-// weight returns about how many bytes a call keeps.
-func weight(i Item) int { return 3*len(i.Call.Arguments) + 200 }
-
 // answered returns the call of a result with the result in it; false where there is no such call.
 func (b *Builder) answered(r *Result) (Item, bool) {
-	for at := len(b.open) - 1; at >= 0; at-- { // of calls with the same id the newest
-		i := b.open[at]
+	for at, i := range slices.Backward(b.calls.items) { // of calls with the same id the newest
 		if i.Call.ID != r.CallID {
 			continue
 		}
 		if r.Partial {
-			b.open[at].pieces = true
+			b.calls.items[at].pieces = true
 			return Item{}, false
 		}
 		result := *r
@@ -168,7 +132,7 @@ func (b *Builder) answered(r *Result) (Item, bool) {
 		}
 		i.Call = &call
 		i.Cut = i.Cut || r.Cut
-		b.forget(at)
+		b.calls.take(at)
 		return i, true
 	}
 	return Item{}, false
@@ -177,9 +141,9 @@ func (b *Builder) answered(r *Result) (Item, bool) {
 // start takes the beginning of a run: calls before it get no result any more.
 func (b *Builder) start(i Item) []Change {
 	changes := b.unanswered()
-	for at := len(b.open) - 1; at >= 0; at-- {
-		if !b.open[at].ofPerson() {
-			b.forget(at)
+	for at, i := range slices.Backward(b.calls.items) {
+		if !i.ofPerson() {
+			b.calls.take(at)
 		}
 	}
 	if b.harness != "" && i.Harness != "" && b.harness != i.Harness {
@@ -195,14 +159,14 @@ func (b *Builder) start(i Item) []Change {
 // unanswered returns the changes that mark the open calls as such.
 func (b *Builder) unanswered() []Change {
 	var changes []Change
-	for at, i := range b.open {
+	for at, i := range b.calls.items {
 		if i.Call.State != Running || i.ofPerson() {
 			continue
 		}
 		call := *i.Call
 		call.State = Unanswered
 		i.Call = &call
-		b.open[at] = i
+		b.calls.items[at] = i
 		changes = append(changes, Change{i, true})
 	}
 	return changes
@@ -244,4 +208,81 @@ func (b *Builder) end(i Item) []Change {
 // starts reports whether a run starts at the rule.
 func (r Rule) starts() bool {
 	return r.Kind == RuleStarted || r.Kind == RuleContinued || r.Kind == RuleRebuilt
+}
+
+// waiting are calls that wait for their results, or chats that wait until they are delivered, the oldest first.
+type waiting struct {
+	items []Item
+	bytes int // by weight
+}
+
+// add adds an item, and forgets the oldest ones beyond the bounds.
+func (w *waiting) add(i Item) {
+	w.items = append(w.items, i)
+	w.bytes += weight(i)
+	for len(w.items) > mostOpen || w.bytes > mostOpenBytes {
+		w.take(0)
+	}
+}
+
+// take removes and returns an item.
+func (w *waiting) take(at int) Item {
+	i := w.items[at]
+	w.bytes -= weight(i)
+	if at == 0 {
+		w.items[0] = Item{}
+		w.items = w.items[1:]
+	} else {
+		w.items = slices.Delete(w.items, at, at+1)
+	}
+	return i
+}
+
+// weight returns about how many bytes a call or a chat keeps.
+func weight(i Item) int {
+	if i.Call != nil {
+		return 3*len(i.Call.Arguments) + 200
+	}
+	return len(i.Text)
+}
+
+// deliver returns the changes that mark chats as delivered, and the chats that are not known.
+func (w *waiting) deliver(ids []string) (changes []Change, unknown []string) {
+	for _, id := range ids {
+		if at := w.find(id); at >= 0 {
+			changes = append(changes, marked(w.take(at), Delivered, ""))
+		} else {
+			unknown = append(unknown, id)
+		}
+	}
+	return changes, unknown
+}
+
+// deliverAll returns the changes that mark all chats as delivered.
+func (w *waiting) deliverAll() (changes []Change) {
+	for len(w.items) > 0 {
+		changes = append(changes, marked(w.take(0), Delivered, ""))
+	}
+	return changes
+}
+
+// refuse returns the change that marks a chat as refused; none for one that is not known.
+func (w *waiting) refuse(n Notice) []Change {
+	at := w.find(n.Chat)
+	if at < 0 {
+		return nil
+	}
+	return []Change{marked(w.take(at), Refused, n.Reason)}
+}
+
+func (w *waiting) find(id string) int {
+	return slices.IndexFunc(w.items, func(i Item) bool { return i.Entry == id })
+}
+
+// marked returns the change that gives a chat another delivery.
+func marked(i Item, d Delivery, reason string) Change {
+	in := *i.Input
+	in.Delivery, in.Reason = d, reason
+	i.Input = &in
+	return Change{i, true}
 }

@@ -1,13 +1,13 @@
 // Package view makes the items of a thread from its entries: what a person sees of the thread, in its order. It is
-// pure: it knows no clock, file, width, colour or HTML. Its painters decide how an item looks: cmd/internal/screen on
+// pure: it uses no clock, file, width, colour or HTML. Its painters decide how an item looks: cmd/internal/screen on
 // a terminal, host/page as HTML.
 //
 // A Builder takes entries one by one, from any place of a thread on, and returns Changes: a new item, or one that
-// replaces the item with the same ID, as a call that has got its result. Join puts the items of two successive pieces
-// of a thread together, as if they had been built in one go. A piece on its own differs from that where a thing is cut
-// in two: a result whose call is in an earlier piece is an item of its own (KindResult), and its call is Running in
-// that piece; the second half of a verdict is an item of its own; a chat is Undelivered, and what delivers it is an
-// item of its own (KindDelivery); and a run's start has no Rule.Was where the run before it is in an earlier piece.
+// replaces the item with the same ID, as a call that has got its result. A piece that is built on its own differs from
+// the same part of the whole thread where a thing is cut in two: a result whose call is in an earlier piece is an item
+// of its own (KindResult), and its call is Running in that piece; the second half of a verdict is an item of its own; a
+// chat is Undelivered, and what delivers it is an item of its own (KindDelivery); and a run's start has no Rule.Was
+// where the run before it is in an earlier piece.
 //
 // A Watch and a Pulse report whether a run works, waits, is silent or dead. Lines reads the colours in a tool's
 // output, and Visible replaces the characters of a text that a reader would not see.
@@ -95,6 +95,9 @@ type Input struct {
 	Deliver  string // when a live run gives it to its agent: a Deliver constant of package thread
 	Reason   string // of a refused one
 }
+
+// Waits reports whether a chat is input that no agent has yet.
+func (i *Input) Waits() bool { return i != nil && i.Delivery == Undelivered }
 
 // Sentence returns what a reader has to know of a chat that an agent does not have; "" for one that it has.
 func (i *Input) Sentence() string {
@@ -205,10 +208,9 @@ func (i Item) Diff() *Diff {
 		r = i.Call.Result
 	}
 	switch {
-	case r != nil && (r.Failed || r.Diff != nil):
-		if r.Failed {
-			return nil
-		}
+	case r != nil && r.Failed:
+		return nil
+	case r != nil && r.Diff != nil:
 		return r.Diff
 	case i.Call != nil:
 		return i.Call.Diff

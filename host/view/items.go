@@ -136,6 +136,20 @@ func (m *maker) image(b block) Image {
 	return Image{Entry: m.entry.ID, N: m.images - 1, Type: b.MimeType, Bytes: len(b.Data) / 4 * 3}
 }
 
+// parts returns the texts of a message as one, and its images.
+func (m *maker) parts(msg message) (text string, images []Image) {
+	var texts []string
+	for _, b := range msg.Content {
+		switch b.Type {
+		case "text":
+			texts = append(texts, b.Text)
+		case "image":
+			images = append(images, m.image(b))
+		}
+	}
+	return strings.Join(texts, "\n"), images
+}
+
 func (m *maker) chat() {
 	i := Item{Kind: KindChat, Author: m.entry.AuthorID}
 	if m.line.Text != nil {
@@ -149,16 +163,8 @@ func (m *maker) chat() {
 	if c, is := thread.ParseChat(m.entry, ""); is {
 		i.Input = &Input{Delivery: Undelivered, Deliver: c.Deliver}
 	}
-	var texts []string
-	for _, b := range m.message().Content {
-		switch b.Type {
-		case "image":
-			i.Images = append(i.Images, m.image(b))
-		case "text":
-			texts = append(texts, b.Text)
-		}
-	}
-	if whole := strings.Join(texts, "\n"); len(whole) > len(i.Text) {
+	var whole string
+	if whole, i.Images = m.parts(m.message()); len(whole) > len(i.Text) {
 		i.Text = whole // beside a message the text is a beginning
 	}
 	m.add(i)
@@ -217,16 +223,7 @@ func (m *maker) result() {
 		Failed: m.line.IsError != nil && *m.line.IsError, Cut: m.line.Truncated,
 		Duration: milliseconds(msg.DurationMs),
 	}
-	var texts []string
-	for _, b := range msg.Content {
-		switch b.Type {
-		case "text":
-			texts = append(texts, b.Text)
-		case "image":
-			r.Images = append(r.Images, m.image(b))
-		}
-	}
-	r.Text = strings.Join(texts, "\n")
+	r.Text, r.Images = m.parts(msg)
 	switch m.dialect.Harness {
 	case session.Codex.Harness:
 		dropHeader(r)

@@ -166,6 +166,30 @@ func (w *Watch) Step() string { return w.step }
 // Pulse returns the signs of life of the latest run.
 func (w *Watch) Pulse() Pulse {
 	run, _ := w.fold.Latest()
-	p := Pulse{Status: w.fold.Status(), Waiting: w.waiting, Last: run.LastEntry, Next: w.next}
-	return p
+	return Pulse{Status: w.fold.Status(), Waiting: w.waiting, Last: run.LastEntry, Next: w.next}
+}
+
+// Part selects the entries of one run. A mirrored line, and a chat from elsewhere, has no run's id: it is of the run
+// that began last before it.
+type Part struct {
+	Run string // its id
+
+	in   bool
+	seen map[string]bool // runs that have begun
+}
+
+// Has reports whether the thread's next entry is one of the run.
+func (p *Part) Has(e thread.Entry) bool {
+	f, err := thread.Scan(e.Payload)
+	if err != nil || f.RunID == "" {
+		return p.in
+	}
+	if p.seen == nil {
+		p.seen = map[string]bool{}
+	}
+	if !p.seen[f.RunID] {
+		p.seen[f.RunID] = true
+		p.in = f.RunID == p.Run
+	}
+	return f.RunID == p.Run
 }

@@ -12,20 +12,19 @@ import (
 // messages takes time to send, and conflicts with any append of another server meanwhile: against a server that appends
 // without pause it never succeeds.
 func (n *Engine) Append(ctx context.Context, stream string, a engine.Append) (engine.Head, error) {
-	s, subject, err := n.find(stream)
+	x, err := n.use(stream)
 	if err != nil {
 		return engine.Head{}, err
 	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	before, err := n.positionAt(ctx, s, subject, c, a.After)
+	defer x.release()
+	before, err := x.positionAt(ctx, a.After)
 	if err != nil {
 		return engine.Head{}, err
 	}
 	f := &frame{
 		id: newFrameID(), born: before.born, data: before.data, state: a.State, records: a.Records, values: a.Values,
 	}
-	now, err := n.append(ctx, s, subject, c, before, f)
+	now, err := x.append(ctx, before, f)
 	if err != nil {
 		return engine.Head{}, err
 	}
@@ -33,30 +32,26 @@ func (n *Engine) Append(ctx context.Context, stream string, a engine.Append) (en
 }
 
 // append publishes f, and adds it to the cached index.
-func (n *Engine) append(
-	ctx context.Context, s *shard, subject string, c *cached, before position, f *frame,
-) (position, error) {
-	e, err := f.encode(n.room())
+func (x *subject) append(ctx context.Context, before position, f *frame) (position, error) {
+	e, err := f.encode(x.room())
 	if err != nil {
 		return position{}, err
 	}
-	seq, err := n.publish(ctx, s, subject, before.last, e)
-	if err == nil {
-		n.refused.Store(false)
-	} else if errors.Is(err, engine.ErrFull) {
-		n.refused.Store(true)
+	seq, err := x.publish(ctx, before.last, e)
+	if err == nil || errors.Is(err, engine.ErrFull) {
+		x.refused.Store(err != nil)
 	}
 	if err != nil {
 		return position{}, err
 	}
 	now := positionAfter(seq, f.born, f.data, len(f.records))
-	c.see(now)
-	if ix := c.tryLock(); ix != nil {
+	x.cached.see(now)
+	if ix := x.cached.tryLock(); ix != nil {
 		if ix.at.last == before.last && ix.at.born == before.born {
 			ix.add(seq, f)
 			ix.at = now
 		}
-		c.unlock()
+		x.cached.unlock()
 	}
 	return now, nil
 }
@@ -85,22 +80,22 @@ func (at position) head(state []byte) engine.Head {
 }
 
 // positionAt returns the position of the stream after its append at seq after.
-func (n *Engine) positionAt(ctx context.Context, s *shard, subject string, c *cached, after uint64) (position, error) {
+func (x *subject) positionAt(ctx context.Context, after uint64) (position, error) {
 	if after == 0 {
 		return position{}, nil
 	}
-	seen, _ := c.seen()
+	seen, _ := x.cached.seen()
 	if seen.last == after {
 		return seen, nil
 	}
 	if seen.last > after {
 		return position{}, engine.ErrConflict
 	}
-	m, ok, err := n.get(ctx, s, getRequest{Seq: after})
+	m, ok, err := x.get(ctx, x.shard, getRequest{Seq: after})
 	if err != nil {
 		return position{}, err
 	}
-	if !ok || m.Subject != subject {
+	if !ok || m.Subject != x.name {
 		return position{}, engine.ErrConflict
 	}
 	at, _, err := decodeHead(m)
@@ -122,15 +117,14 @@ func decodeHead(m message) (position, []byte, error) {
 // Head asks the leader: a replica may lack acknowledged appends. If another leader may have replaced it, the error is
 // engine.ErrStale.
 func (n *Engine) Head(ctx context.Context, stream string) (engine.Head, error) {
-	s, subject, err := n.find(stream)
+	x, err := n.use(stream)
 	if err != nil {
 		return engine.Head{}, err
 	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	at, state, err := n.look(ctx, s, subject, c)
+	defer x.release()
+	at, state, err := x.look(ctx)
 	if err == nil {
-		err = n.confirm(ctx, s)
+		err = n.confirm(ctx, x.shard)
 	}
 	if err != nil {
 		return engine.Head{}, err
@@ -139,18 +133,18 @@ func (n *Engine) Head(ctx context.Context, stream string) (engine.Head, error) {
 }
 
 // look asks the leader for the stream's position and state.
-func (n *Engine) look(ctx context.Context, s *shard, subject string, c *cached) (at position, state []byte, err error) {
-	_, before := c.seen()
-	m, ok, err := n.get(ctx, s, getRequest{Last: subject})
+func (x *subject) look(ctx context.Context) (at position, state []byte, err error) {
+	_, before := x.cached.seen()
+	m, ok, err := x.get(ctx, x.shard, getRequest{Last: x.name})
 	if err != nil {
 		return at, nil, err
 	}
 	if !ok {
-		c.seeNone(before)
+		x.cached.seeNone(before)
 		return at, nil, nil
 	}
 	if at, state, err = decodeHead(m); err == nil {
-		c.see(at)
+		x.cached.see(at)
 	}
 	return at, state, err
 }

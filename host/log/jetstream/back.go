@@ -20,12 +20,12 @@ const (
 func (n *Engine) ReadBack(
 	ctx context.Context, stream string, upTo uint64, count, most int,
 ) ([]engine.Record, error) {
-	s, subject, err := n.find(stream)
+	x, err := n.find(stream)
 	if err != nil {
 		return nil, err
 	}
 	first := func(after uint64) (uint64, bool, error) { // the subject's first message after a seq
-		m, ok, err := n.get(ctx, s, getRequest{Next: subject, Seq: after + 1})
+		m, ok, err := n.get(ctx, x.shard, getRequest{Next: x.name, Seq: after + 1})
 		return m.Seq, ok && m.Seq <= upTo, err
 	}
 	floor, ok, err := first(0) // no message is before it
@@ -58,7 +58,7 @@ func (n *Engine) ReadBack(
 			}
 		}
 		width = min(width, mostWindow)
-		frames, err := n.window(ctx, s, subject, from, upTo, count, most)
+		frames, err := x.window(ctx, from, upTo, count, most)
 		if err != nil {
 			return nil, err
 		}
@@ -77,18 +77,15 @@ func (n *Engine) ReadBack(
 
 // window returns the records of the subject's frames after seq from up to seq upTo, by frame. Of those at its start it
 // leaves out what exceeds count records or most bytes.
-func (n *Engine) window(
-	ctx context.Context, s *shard, subject string, from, upTo uint64, count, most int,
+func (x *subject) window(
+	ctx context.Context, from, upTo uint64, count, most int,
 ) (frames [][]engine.Record, err error) {
 	number, size := 0, 0
-	err = n.walk(ctx, s, subject, from, upTo, most, func(seq uint64, f *frame) bool {
+	err = x.walk(ctx, from, upTo, most, func(seq uint64, f *frame) bool {
 		if len(f.records) == 0 {
 			return true
 		}
-		records := make([]engine.Record, 0, len(f.records))
-		for _, r := range f.records {
-			records = append(records, engine.Record{Seq: seq, At: r.At, Data: r.Data})
-		}
+		records := f.at(seq)
 		frames, number, size = append(frames, records), number+len(records), size+f.size()
 		for len(frames) > 1 && number-len(frames[0]) >= count || len(frames) > 1 && size-sizeOf(frames[0]) >= most {
 			number, size = number-len(frames[0]), size-sizeOf(frames[0])
@@ -98,11 +95,4 @@ func (n *Engine) window(
 		return true
 	})
 	return frames, err
-}
-
-func sizeOf(records []engine.Record) (n int) {
-	for _, r := range records {
-		n += len(r.Data)
-	}
-	return n
 }

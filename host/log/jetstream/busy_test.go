@@ -232,7 +232,7 @@ func (b *busyServer) engine(t *testing.T) *Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	return &Engine{conn: conn, patience: patience{least: tryTimeout}}
+	return &Engine{conn: conn, timeouts: timeouts{least: tryTimeout}}
 }
 
 // TestBusyServer makes many appends of several messages at once at a server that takes longer for them than a try waits
@@ -258,7 +258,7 @@ func TestBusyServer(t *testing.T) {
 							t.Errorf("%d messages, %v", e.count, err)
 							return
 						}
-						_, err = n.publish(t.Context(), &shard{stream: "S"}, fmt.Sprint("s.", w), 0, e)
+						_, err = onShard(n, fmt.Sprint("s.", w)).publish(t.Context(), 0, e)
 						if err != nil {
 							t.Error(err)
 						}
@@ -278,6 +278,11 @@ func TestBusyServer(t *testing.T) {
 	}
 }
 
+// onShard returns a subject of the busy server's shard.
+func onShard(n *Engine, name string) *subject {
+	return &subject{Engine: n, shard: &shard{stream: "S"}, name: name}
+}
+
 // TestSilentServer appends at a server that answers nothing: the append fails in time, and does not flood the server.
 func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -288,7 +293,7 @@ func TestSilentServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err = n.publish(t.Context(), &shard{stream: "S"}, "s.0", 0, e)
+		_, err = onShard(n, "s.0").publish(t.Context(), 0, e)
 		took := time.Since(began)
 		if handled, _ := b.counts(); err == nil || errors.Is(err, engine.ErrConflict) || took > 25*time.Second ||
 			handled > 10 {

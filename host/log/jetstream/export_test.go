@@ -31,7 +31,7 @@ func HasMajority(replicas int, ago ...time.Duration) bool {
 
 // TryMany reads the messages of a stream with one request, and returns their seqs.
 func TryMany(ctx context.Context, conn *nats.Conn, stream string) (seqs []uint64, err error) {
-	n := &Engine{conn: conn, patience: patience{least: tryTimeout}}
+	n := &Engine{conn: conn, timeouts: timeouts{least: tryTimeout}}
 	_, err = n.tryMany(ctx, tryTimeout, &shard{stream: stream}, getRequest{Batch: 10}, func(m message) (bool, error) {
 		seqs = append(seqs, m.Seq)
 		return true, nil

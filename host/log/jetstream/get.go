@@ -98,7 +98,7 @@ func (n *Engine) tryMany(
 			return 0, nats.ErrTimeout
 		}
 		if quiet.Reset(limit); last == 0 {
-			n.patience.answered(time.Now(), time.Since(began))
+			n.timeouts.answered(time.Now(), time.Since(began))
 		}
 		switch status := m.Header.Get("Status"); status {
 		case "", "204":

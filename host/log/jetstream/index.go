@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -38,20 +39,20 @@ func (ix *index) add(seq uint64, f *frame) {
 		if value == nil {
 			delete(ix.values, name)
 		} else {
-			ix.values[name] = append([]byte{}, value...) // a copy: value shares the memory of a whole message
+			ix.values[name] = bytes.Clone(value) // a copy: value shares the memory of a whole message
 		}
 	}
 }
 
 // fresh returns the stream's index, at least as new as any result that this engine has returned for the stream. The
 // caller unlocks it.
-func (n *Engine) fresh(ctx context.Context, s *shard, subject string, c *cached) (*index, error) {
-	ix, err := c.lock(ctx)
+func (x *subject) fresh(ctx context.Context) (*index, error) {
+	ix, err := x.cached.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.catchUp(ctx, s, subject, c, ix); err != nil {
-		c.unlock()
+	if err := x.catchUp(ctx, ix); err != nil {
+		x.cached.unlock()
 		return nil, err
 	}
 	return ix, nil
@@ -59,19 +60,19 @@ func (n *Engine) fresh(ctx context.Context, s *shard, subject string, c *cached)
 
 // catchUp reads the appends that the index lacks. The stream may be deleted meanwhile: catchUp then asks for its
 // position again.
-func (n *Engine) catchUp(ctx context.Context, s *shard, subject string, c *cached, ix *index) error {
-	want, count := c.seen()
+func (x *subject) catchUp(ctx context.Context, ix *index) error {
+	want, count := x.cached.seen()
 	for range 10 {
 		if count == 0 {
 			var err error
-			if want, _, err = n.look(ctx, s, subject, c); err != nil {
+			if want, _, err = x.look(ctx); err != nil {
 				return err
 			}
 		}
 		if ix.at.born != want.born { // another stream of the same name
 			*ix = index{}
 		}
-		err := n.walk(ctx, s, subject, ix.at.last, want.last, mostPage, func(seq uint64, f *frame) bool {
+		err := x.walk(ctx, ix.at.last, want.last, mostPage, func(seq uint64, f *frame) bool {
 			now := positionAfter(seq, f.born, f.data, len(f.records))
 			if now.born != ix.at.born {
 				*ix = index{}
@@ -85,30 +86,18 @@ func (n *Engine) catchUp(ctx context.Context, s *shard, subject string, c *cache
 		}
 		count = 0
 	}
-	return fmt.Errorf("read keys from %s: %w", s.stream, errAgain)
+	return fmt.Errorf("read keys from %s: %w", x.shard.stream, errAgain)
 }
 
 // Lookup finds the key in the index, and its record in the stream. The index has the keys of removed records as well.
 func (n *Engine) Lookup(ctx context.Context, stream, key string) (engine.Record, bool, error) {
-	s, subject, err := n.find(stream)
-	if err != nil {
+	var seq uint64
+	var ok bool
+	err := n.indexed(ctx, stream, func(ix *index) { seq, ok = ix.keys[hashKey(key)] })
+	if err != nil || !ok {
 		return engine.Record{}, false, err
 	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	ix, err := n.fresh(ctx, s, subject, c)
-	if err != nil {
-		return engine.Record{}, false, err
-	}
-	seq, ok := ix.keys[hashKey(key)]
-	c.unlock()
-	if !ok {
-		return engine.Record{}, false, nil
-	}
-	f, err := n.recent.frame(stream, seq, func() (*frame, error) {
-		f, _, err := n.frameAt(ctx, s, subject, seq)
-		return f, err
-	})
+	f, err := n.recentFrame(ctx, stream, seq)
 	if err != nil {
 		return engine.Record{}, false, err
 	}
@@ -123,44 +112,128 @@ func (n *Engine) Lookup(ctx context.Context, stream, key string) (engine.Record,
 	return engine.Record{Seq: seq, Key: key}, true, nil
 }
 
+// mostRecent is how many bytes of looked-up frames are cached: a client that repeats an append makes a look-up for each
+// of its records.
+const mostRecent = 128 << 20
+
+type frameKey struct {
+	stream string
+	seq    uint64
+}
+
+// recentFrame is frameAt for a frame that may be cached.
+func (n *Engine) recentFrame(ctx context.Context, stream string, seq uint64) (*frame, error) {
+	key := frameKey{stream, seq}
+	if f, ok := n.recent.Get(key); ok {
+		return f, nil
+	}
+	x, err := n.find(stream)
+	if err != nil {
+		return nil, err
+	}
+	f, _, err := x.frameAt(ctx, seq)
+	if err == nil && f != nil {
+		n.recent.Put(key, f, f.size()+100*len(f.records)+1000)
+	}
+	return f, err
+}
+
+// forget drops the cached frames of a stream.
+func (n *Engine) forget(stream string) {
+	n.recent.DropIf(func(key frameKey) bool { return key.stream == stream })
+}
+
+// indexed calls f with a stream's index.
+func (n *Engine) indexed(ctx context.Context, stream string, f func(*index)) error {
+	x, err := n.use(stream)
+	if err != nil {
+		return err
+	}
+	defer x.release()
+	ix, err := x.fresh(ctx)
+	if err != nil {
+		return err
+	}
+	defer x.cached.unlock()
+	f(ix)
+	return nil
+}
+
 // Value is Values for one name.
-func (n *Engine) Value(ctx context.Context, stream, name string) ([]byte, error) {
-	s, subject, err := n.find(stream)
-	if err != nil {
-		return nil, err
-	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	ix, err := n.fresh(ctx, s, subject, c)
-	if err != nil {
-		return nil, err
-	}
-	defer c.unlock()
-	value, ok := ix.values[name]
-	if !ok {
-		return nil, nil
-	}
-	return append([]byte{}, value...), nil
+func (n *Engine) Value(ctx context.Context, stream, name string) (value []byte, err error) {
+	err = n.indexed(ctx, stream, func(ix *index) { value = bytes.Clone(ix.values[name]) })
+	return value, err
 }
 
 // Values reads the index.
 func (n *Engine) Values(ctx context.Context, stream, prefix string) (map[string][]byte, error) {
-	s, subject, err := n.find(stream)
-	if err != nil {
-		return nil, err
-	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	ix, err := n.fresh(ctx, s, subject, c)
-	if err != nil {
-		return nil, err
-	}
-	defer c.unlock()
 	values := map[string][]byte{}
-	for name, value := range ix.values {
-		if strings.HasPrefix(name, prefix) {
-			values[name] = append([]byte{}, value...)
+	err := n.indexed(ctx, stream, func(ix *index) {
+		for name, value := range ix.values {
+			if strings.HasPrefix(name, prefix) {
+				values[name] = bytes.Clone(value)
+			}
+		}
+	})
+	return values, err
+}
+
+// Bounds of the reads that look for a record near the ends of a stream.
+const (
+	startBytes  = 128 << 10
+	endBytes    = 1 << 20
+	endMessages = 256 // of the shard, of any stream
+)
+
+// Find is Lookup for a caller that appends nothing. Of a stream whose keys are not cached it reads a part at the start
+// and one at the end first: a run's prompt and its end are mostly there. Only if the key is in neither, Find reads the
+// stream for its keys, as Lookup does.
+func (n *Engine) Find(ctx context.Context, stream, key string) (engine.Record, bool, error) {
+	x, err := n.use(stream)
+	if err != nil {
+		return engine.Record{}, false, err
+	}
+	defer x.release()
+	if ix := x.cached.tryLock(); ix != nil {
+		cold := ix.at.last == 0
+		if x.cached.unlock(); cold {
+			if r, ok, err := x.nearEnds(ctx, key); ok || err != nil {
+				return r, ok, err
+			}
 		}
 	}
-	return values, nil
+	return n.Lookup(ctx, stream, key)
+}
+
+// nearEnds looks for a record near the start and the end of a stream. It may miss one that is there.
+func (x *subject) nearEnds(ctx context.Context, key string) (found engine.Record, ok bool, err error) {
+	end, count := x.cached.seen()
+	if count == 0 {
+		if end, _, err = x.look(ctx); err != nil {
+			return found, false, err
+		}
+	}
+	for _, part := range []struct {
+		after uint64
+		bytes int
+	}{{0, startBytes}, {end.last - min(end.last, endMessages), endBytes}} {
+		size := 0
+		w := walker{subject: x, after: part.after, upTo: end.last}
+		_, err = w.page(ctx, part.bytes, func(seq uint64, f *frame) bool {
+			if positionAfter(seq, f.born, f.data, len(f.records)).born == end.born {
+				for _, r := range f.records {
+					if r.Key == key {
+						r.Seq = seq
+						found, ok = r, true
+					}
+				}
+			}
+			size += f.size()
+			return !ok && size < part.bytes
+		})
+		if ok || err != nil {
+			return found, ok, err
+		}
+	}
+	return found, false, nil
 }

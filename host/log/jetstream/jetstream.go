@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"arbe.0sk.ar/runner/host/log/engine"
 )
 
 // Engine is a connection to the cluster. Open makes one; its owner calls Close.
@@ -28,9 +30,9 @@ type Engine struct {
 	ended  chan struct{} // closed with the connection, for good
 	shards []*shard
 	cache  cache
-	recent recent
+	recent engine.LRU[frameKey, *frame]
 
-	patience patience
+	timeouts timeouts
 
 	refused atomic.Bool // the cluster had no room for the last append
 }
@@ -70,7 +72,7 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 			config.Prefix, config.Shards, config.Replicas)
 	}
 	n := &Engine{config: config, log: config.Logger.With("component", "nats"), ended: make(chan struct{})}
-	n.patience.least = tryTimeout
+	n.timeouts.least, n.recent.Most = tryTimeout, mostRecent
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}

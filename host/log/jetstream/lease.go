@@ -27,7 +27,7 @@ type lease struct {
 
 // confirm returns nil if the shard's leader, which has just answered, has a majority.
 func (n *Engine) confirm(ctx context.Context, s *shard) error {
-	within, cancel := context.WithTimeout(ctx, n.patience.try(time.Now(), 0))
+	within, cancel := context.WithTimeout(ctx, n.timeouts.try(time.Now(), 0))
 	defer cancel()
 	select {
 	case s.lease.turn <- struct{}{}:

@@ -56,11 +56,30 @@ func shardOf(name string, n int) int {
 	return int(h.Sum64() % uint64(n))
 }
 
-// find returns a stream's shard and subject.
-func (n *Engine) find(name string) (*shard, string, error) {
-	if name == "" || len(name) > engine.MaxName || strings.ContainsRune(name, 0) {
-		return nil, "", fmt.Errorf("%.80q is not the name of a stream", name)
-	}
-	s := n.shards[shardOf(name, len(n.shards))]
-	return s, s.prefix + nameToken(name), nil
+// subject is a stream as the cluster has it.
+type subject struct {
+	*Engine
+	shard  *shard
+	name   string  // of the subject
+	cached *cached // of a stream in use
 }
+
+// find returns the subject of a stream.
+func (n *Engine) find(stream string) (*subject, error) {
+	if stream == "" || len(stream) > engine.MaxName || strings.ContainsRune(stream, 0) {
+		return nil, fmt.Errorf("%.80q is not the name of a stream", stream)
+	}
+	s := n.shards[shardOf(stream, len(n.shards))]
+	return &subject{Engine: n, shard: s, name: s.prefix + nameToken(stream)}, nil
+}
+
+// use is find for a caller that reads and changes what is cached of the stream. It calls release when done.
+func (n *Engine) use(stream string) (*subject, error) {
+	x, err := n.find(stream)
+	if err == nil {
+		x.cached = n.cache.acquire(stream)
+	}
+	return x, err
+}
+
+func (x *subject) release() { x.cache.release(x.cached) }

@@ -23,7 +23,7 @@ const mostBatch = 1000
 // A message may be stored although no answer came. Only one append can follow after, so that it is safe to publish the
 // frame again, and the append that follows after shows by its id whether it is this one. After an error other than
 // ErrConflict and ErrFull, the append may or may not have happened.
-func (n *Engine) publish(ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame) (uint64, error) {
+func (x *subject) publish(ctx context.Context, after uint64, e *encodedFrame) (uint64, error) {
 	if e.count > mostBatch {
 		return 0,
 			fmt.Errorf("an append of %d bytes needs %d messages of %d bytes: NATS accepts no more than %d at once",
@@ -32,11 +32,11 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 	began, doubt := time.Now(), false
 	left := func() time.Duration {
 		now := time.Now()
-		return n.patience.publish(now, e.count) - now.Sub(began)
+		return x.timeouts.publish(now, e.count) - now.Sub(began)
 	}
 	for i, wait := 0, firstWait; ; i, wait = i+1, min(2*wait, lastWait) {
-		seq, err := n.publishOnce(ctx, s, subject, after, e, func() time.Duration {
-			return min(n.patience.try(time.Now(), i), left())
+		seq, err := x.publishOnce(ctx, after, e, func() time.Duration {
+			return min(x.timeouts.try(time.Now(), i), left())
 		})
 		if err == nil {
 			return seq, nil
@@ -44,10 +44,10 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 		refused := apiCode(err) == codeWrongLast
 		// after any other error: a read is simpler than a list of what each implies
 		if doubt = doubt || !refused; doubt {
-			seq, taken, lookErr := n.follower(ctx, s, subject, after, e.id)
+			seq, taken, lookErr := x.follower(ctx, after, e.id)
 			switch {
 			case lookErr != nil:
-				return 0, fmt.Errorf("append to %s, which may have happened: %w", s.stream, errors.Join(err, lookErr))
+				return 0, x.maybe(errors.Join(err, lookErr))
 			case seq != 0:
 				return seq, nil
 			case taken:
@@ -62,23 +62,26 @@ func (n *Engine) publish(ctx context.Context, s *shard, subject string, after ui
 		case full(err):
 			return 0, fmt.Errorf("%w: %w", engine.ErrFull, err)
 		case !temporary(err) && apiCode(err) != codeWrongLastBusy:
-			return 0, fmt.Errorf("append to %s: %w", s.stream, err)
+			return 0, fmt.Errorf("append to %s: %w", x.shard.stream, err)
 		}
 		over := left() < wait
 		if !over && !pause.For(ctx, wait) {
 			over, err = true, ctx.Err()
 		}
 		if over {
-			return 0, fmt.Errorf("append to %s, which may have happened: %w", s.stream, err)
+			return 0, x.maybe(err)
 		}
 	}
 }
 
+// maybe returns the error of an append that may have happened.
+func (x *subject) maybe(err error) error {
+	return fmt.Errorf("append to %s, which may have happened: %w", x.shard.stream, err)
+}
+
 // follower returns the seq of the append that follows after if it has this id, else 0, and whether there is one at all.
-func (n *Engine) follower(
-	ctx context.Context, s *shard, subject string, after uint64, id frameID,
-) (seq uint64, taken bool, err error) {
-	m, ok, err := n.get(ctx, s, getRequest{Next: subject, Seq: after + 1})
+func (x *subject) follower(ctx context.Context, after uint64, id frameID) (seq uint64, taken bool, err error) {
+	m, ok, err := x.get(ctx, x.shard, getRequest{Next: x.name, Seq: after + 1})
 	if err != nil || !ok {
 		return 0, false, err
 	}
@@ -90,7 +93,7 @@ func (n *Engine) follower(
 		return m.Seq, true, nil
 	}
 	// This is the first message of a frame, whose seq is that of its last message.
-	err = n.walk(ctx, s, subject, after, m.Seq+mostBatch, mostPage, func(at uint64, f *frame) bool {
+	err = x.walk(ctx, after, m.Seq+mostBatch, mostPage, func(at uint64, f *frame) bool {
 		if f.id == id {
 			seq = at
 		}
@@ -101,12 +104,12 @@ func (n *Engine) follower(
 
 // publishOnce publishes a frame, as an atomic batch if it has more than one message. It waits for each answer for at
 // most limit.
-func (n *Engine) publishOnce(
-	ctx context.Context, s *shard, subject string, after uint64, e *encodedFrame, limit func() time.Duration,
+func (x *subject) publishOnce(
+	ctx context.Context, after uint64, e *encodedFrame, limit func() time.Duration,
 ) (uint64, error) {
 	batch := nuid.Next() // new for each try: the server may still hold the start of the last one
 	for i := range e.count {
-		m := &nats.Msg{Subject: subject, Header: nats.Header{}, Data: e.message(i)}
+		m := &nats.Msg{Subject: x.name, Header: nats.Header{}, Data: e.message(i)}
 		if i == 0 {
 			m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{strconv.FormatUint(after, 10)}
 		}
@@ -123,7 +126,7 @@ func (n *Engine) publishOnce(
 		if last {
 			wait += time.Duration(e.count) * wait / 20
 		}
-		seq, err := n.send(ctx, m, wait)
+		seq, err := x.send(ctx, m, wait)
 		if err != nil || last {
 			return seq, err
 		}
@@ -140,7 +143,7 @@ func (n *Engine) send(ctx context.Context, m *nats.Msg, limit time.Duration) (ui
 	if err != nil {
 		return 0, err
 	}
-	n.patience.answered(time.Now(), time.Since(began))
+	n.timeouts.answered(time.Now(), time.Since(began))
 	if len(reply.Data) == 0 {
 		return 0, nil
 	}

@@ -18,25 +18,24 @@ const removeAtOnce = 500
 // It first appends a frame without records, which has the keys of the removed records, and the present values of the
 // names that their appends had set. An engine that reads the stream later still learns them.
 func (n *Engine) Remove(ctx context.Context, stream string, seqs []uint64) error {
-	s, subject, err := n.find(stream)
+	x, err := n.use(stream)
 	if err != nil {
 		return err
 	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	defer n.recent.forget(stream)
+	defer x.release()
+	defer n.forget(stream)
 	for len(seqs) > 0 {
 		some := seqs[:min(len(seqs), removeAtOnce)]
 		seqs = seqs[len(some):]
-		if err := n.removeSome(ctx, s, subject, c, some); err != nil {
-			return fmt.Errorf("remove from %s: %w", s.stream, err)
+		if err := x.removeSome(ctx, some); err != nil {
+			return fmt.Errorf("remove from %s: %w", x.shard.stream, err)
 		}
 	}
 	return nil
 }
 
-func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *cached, seqs []uint64) error {
-	at, _, err := n.look(ctx, s, subject, c)
+func (x *subject) removeSome(ctx context.Context, seqs []uint64) error {
+	at, _, err := x.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,7 +45,7 @@ func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *ca
 		if seq >= at.last {
 			continue
 		}
-		f, count, err := n.frameAt(ctx, s, subject, seq)
+		f, count, err := x.frameAt(ctx, seq)
 		if err != nil {
 			return err
 		}
@@ -64,14 +63,14 @@ func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *ca
 		}
 	}
 	if len(left.gone)+len(left.values) > 0 {
-		if err := n.leave(ctx, s, subject, c, &left); err != nil {
+		if err := x.leave(ctx, &left); err != nil {
 			return err
 		}
 	}
 	for seq, count := range counts {
 		// The last message goes first: without it the others are ignored.
 		for at := seq; at >= firstSeq(seq, count); at-- {
-			if err := n.removeMessage(ctx, s, at); err != nil {
+			if err := x.removeMessage(ctx, x.shard, at); err != nil {
 				return err
 			}
 		}
@@ -80,13 +79,13 @@ func (n *Engine) removeSome(ctx context.Context, s *shard, subject string, c *ca
 }
 
 // leave appends f, which has keys and the names of values, with the values.
-func (n *Engine) leave(ctx context.Context, s *shard, subject string, c *cached, f *frame) error {
+func (x *subject) leave(ctx context.Context, f *frame) error {
 	for range 100 { // other engines may append
-		at, state, err := n.look(ctx, s, subject, c)
+		at, state, err := x.look(ctx)
 		if err != nil || at.last == 0 {
 			return err
 		}
-		ix, err := n.fresh(ctx, s, subject, c)
+		ix, err := x.fresh(ctx)
 		if err != nil {
 			return err
 		}
@@ -94,12 +93,12 @@ func (n *Engine) leave(ctx context.Context, s *shard, subject string, c *cached,
 		for name := range f.values {
 			f.values[name] = ix.values[name]
 		}
-		c.unlock()
+		x.cached.unlock()
 		if !same {
 			continue
 		}
 		f.id, f.born, f.data, f.state = newFrameID(), at.born, at.data, state
-		if _, err = n.append(ctx, s, subject, c, at, f); !errors.Is(err, engine.ErrConflict) {
+		if _, err = x.append(ctx, at, f); !errors.Is(err, engine.ErrConflict) {
 			return err
 		}
 	}
@@ -122,31 +121,30 @@ func (n *Engine) removeMessage(ctx context.Context, s *shard, seq uint64) error 
 // Delete purges the subject up to its present last append. If the answer is lost, Delete repeats the purge, which
 // deletes nothing that was appended since.
 func (n *Engine) Delete(ctx context.Context, stream string) error {
-	s, subject, err := n.find(stream)
+	x, err := n.use(stream)
 	if err != nil {
 		return err
 	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	defer n.recent.forget(stream)
-	at, _, err := n.look(ctx, s, subject, c)
+	defer x.release()
+	defer n.forget(stream)
+	at, _, err := x.look(ctx)
 	if err != nil || at.last == 0 {
 		return err
 	}
-	_, before := c.seen()
-	if err := n.purge(ctx, s, subject, at.last+1); err != nil {
+	_, before := x.cached.seen()
+	if err := x.purge(ctx, at.last+1); err != nil {
 		return err
 	}
-	c.seeNone(before)
+	x.cached.seeNone(before)
 	return nil
 }
 
 // purge deletes a subject's messages before a seq.
-func (n *Engine) purge(ctx context.Context, s *shard, subject string, before uint64) error {
+func (x *subject) purge(ctx context.Context, before uint64) error {
 	var answer apiReply
-	request := map[string]any{"filter": subject, "seq": before}
-	if err := n.ask(ctx, "STREAM.PURGE."+s.stream, request, &answer); err != nil {
-		return fmt.Errorf("delete from %s: %w", s.stream, err)
+	request := map[string]any{"filter": x.name, "seq": before}
+	if err := x.ask(ctx, "STREAM.PURGE."+x.shard.stream, request, &answer); err != nil {
+		return fmt.Errorf("delete from %s: %w", x.shard.stream, err)
 	}
 	return nil
 }
@@ -154,34 +152,33 @@ func (n *Engine) purge(ctx context.Context, s *shard, subject string, before uin
 // Retire leaves one message in the subject, a frame without records and state. All but the stream's last append are
 // purged before it is published, so that a Retire which is interrupted leaves nothing of the content behind it.
 func (n *Engine) Retire(ctx context.Context, stream string) error {
-	s, subject, err := n.find(stream)
+	x, err := n.use(stream)
 	if err != nil {
 		return err
 	}
-	c := n.cache.acquire(stream)
-	defer n.cache.release(c)
-	defer n.recent.forget(stream)
+	defer x.release()
+	defer n.forget(stream)
 	for range 100 { // other engines may append
-		at, state, err := n.look(ctx, s, subject, c)
+		at, state, err := x.look(ctx)
 		if err != nil || !at.head(state).Exists() {
 			return err
 		}
-		if err := n.purge(ctx, s, subject, at.last); err != nil {
+		if err := x.purge(ctx, at.last); err != nil {
 			return err
 		}
 		e, err := (&frame{id: newFrameID()}).encode(n.room())
 		if err != nil {
 			return err
 		}
-		seq, err := n.publish(ctx, s, subject, at.last, e)
+		seq, err := x.publish(ctx, at.last, e)
 		if errors.Is(err, engine.ErrConflict) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		c.see(positionAfter(seq, 0, 0, 0)) // born here: an index of the stream before it is none of this one
-		return n.purge(ctx, s, subject, seq)
+		x.cached.see(positionAfter(seq, 0, 0, 0)) // born here: an index of the earlier stream does not fit
+		return x.purge(ctx, seq)
 	}
 	return engine.ErrConflict
 }

@@ -56,7 +56,7 @@ func (n *Engine) ask(ctx context.Context, subject string, request any, answer fa
 		if err != nil {
 			return err
 		}
-		n.patience.answered(time.Now(), time.Since(began))
+		n.timeouts.answered(time.Now(), time.Since(began))
 		if err := json.Unmarshal(m.Data, answer); err != nil {
 			return fmt.Errorf("answer to %s: %w", subject, err)
 		}
@@ -73,11 +73,11 @@ func (n *Engine) retry(ctx context.Context, f func(limit time.Duration) error) e
 	began := time.Now()
 	for i, wait := 0, firstWait; ; i, wait = i+1, min(2*wait, lastWait) {
 		now := time.Now()
-		err := f(min(n.patience.try(now, i), max(n.patience.request(now)-now.Sub(began), wait)))
+		err := f(min(n.timeouts.try(now, i), max(n.timeouts.request(now)-now.Sub(began), wait)))
 		if err == nil || !temporary(err) {
 			return err
 		}
-		if took, all := time.Since(began), n.patience.request(time.Now()); took+wait > all {
+		if took, all := time.Since(began), n.timeouts.request(time.Now()); took+wait > all {
 			return fmt.Errorf("no answer within %s: %w", all, err)
 		}
 		if !pause.For(ctx, wait) {

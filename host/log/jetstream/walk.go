@@ -17,12 +17,12 @@ const (
 // Read reads from any replica, and what that lacks from the leader. It returns what one request has read if that is
 // half of most: another request would read a whole page, of which a part were left over.
 func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
-	s, subject, err := n.find(stream)
+	x, err := n.find(stream)
 	if err != nil {
 		return nil, err
 	}
 	var records []engine.Record
-	w := walker{n: n, s: s, subject: subject, after: after, upTo: upTo}
+	w := walker{subject: x, after: after, upTo: upTo}
 	size, full := 0, false
 	for !full && w.after < upTo && size <= most/2 {
 		found, err := w.page(ctx, most, func(seq uint64, f *frame) bool {
@@ -30,9 +30,7 @@ func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, mo
 				full = true
 				return false
 			}
-			for _, r := range f.records {
-				records = append(records, engine.Record{Seq: seq, At: r.At, Data: r.Data})
-			}
+			records = append(records, f.at(seq)...)
 			full = len(records) > 0 && size >= most
 			return !full
 		})
@@ -48,10 +46,10 @@ func (n *Engine) Read(ctx context.Context, stream string, after, upTo uint64, mo
 
 // walk calls f with the subject's frames after seq after up to seq upTo, until f returns false. A frame with messages
 // on both sides of seq after is among them. bytes is the size that the caller expects to read.
-func (n *Engine) walk(
-	ctx context.Context, s *shard, subject string, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool,
+func (x *subject) walk(
+	ctx context.Context, after, upTo uint64, bytes int, f func(seq uint64, f *frame) bool,
 ) error {
-	w := walker{n: n, s: s, subject: subject, after: after, upTo: upTo}
+	w := walker{subject: x, after: after, upTo: upTo}
 	for more := true; more && w.after < upTo; {
 		found, err := w.page(ctx, bytes, func(seq uint64, frame *frame) bool {
 			more = f(seq, frame)
@@ -66,9 +64,7 @@ func (n *Engine) walk(
 
 // walker reads a subject's frames in order.
 type walker struct {
-	n           *Engine
-	s           *shard
-	subject     string
+	*subject
 	after, upTo uint64 // after is the seq of the last message read
 	join        joiner
 	begun       bool // the first message is read
@@ -104,17 +100,17 @@ func (w *walker) page(ctx context.Context, bytes int, f func(seq uint64, f *fram
 		}
 		return frame == nil || f(m.Seq, frame), nil
 	}
-	err = w.n.retry(ctx, func(limit time.Duration) error { // after a failure it continues behind the last message read
+	err = w.retry(ctx, func(limit time.Duration) error { // after a failure it continues behind the last message read
 		if w.after >= w.upTo {
 			return nil
 		}
-		q := getRequest{Next: w.subject, Seq: w.after + 1, MaxBytes: bytes}
+		q := getRequest{Next: w.name, Seq: w.after + 1, MaxBytes: bytes}
 		q.Batch = int(min(w.upTo-w.after, pageMessages)) // there are no more up to upTo
-		_, err := w.n.tryMany(ctx, limit, w.s, q, add)
+		_, err := w.tryMany(ctx, limit, w.shard, q, add)
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("read from %s: %w", w.s.stream, err)
+		return false, fmt.Errorf("read from %s: %w", w.shard.stream, err)
 	}
 	if back {
 		return w.page(ctx, bytes, f)
@@ -123,12 +119,12 @@ func (w *walker) page(ctx context.Context, bytes int, f func(seq uint64, f *fram
 		return found, nil
 	}
 	// There are no more messages, or this replica lags behind: ask the leader.
-	m, ok, err := w.n.get(ctx, w.s, getRequest{Next: w.subject, Seq: w.after + 1})
+	m, ok, err := w.get(ctx, w.shard, getRequest{Next: w.name, Seq: w.after + 1})
 	if err != nil || !ok {
 		return false, err
 	}
 	if _, err = add(m); err != nil {
-		return false, fmt.Errorf("read from %s: %w", w.s.stream, err)
+		return false, fmt.Errorf("read from %s: %w", w.shard.stream, err)
 	}
 	if back {
 		return w.page(ctx, bytes, f)
@@ -174,14 +170,14 @@ func (j *joiner) add(payload []byte) (*frame, error) {
 
 // frameAt reads the frame whose last message has this seq, and returns its number of messages. The frame is nil if it
 // was removed.
-func (n *Engine) frameAt(ctx context.Context, s *shard, subject string, seq uint64) (*frame, int, error) {
-	m, ok, err := n.get(ctx, s, getRequest{Seq: seq})
-	if err != nil || !ok || m.Subject != subject {
+func (x *subject) frameAt(ctx context.Context, seq uint64) (*frame, int, error) {
+	m, ok, err := x.get(ctx, x.shard, getRequest{Seq: seq})
+	if err != nil || !ok || m.Subject != x.name {
 		return nil, 0, err
 	}
 	p, err := decodePart(m.Data)
 	if err != nil {
-		return nil, 0, fmt.Errorf("message %d of %s: %w", seq, s.stream, err)
+		return nil, 0, fmt.Errorf("message %d of %s: %w", seq, x.shard.stream, err)
 	}
 	if !p.last {
 		return nil, 0, nil
@@ -191,7 +187,7 @@ func (n *Engine) frameAt(ctx context.Context, s *shard, subject string, seq uint
 		return f, 1, err
 	}
 	var found *frame
-	err = n.walk(ctx, s, subject, firstSeq(seq, p.count)-1, seq, p.size, func(at uint64, f *frame) bool {
+	err = x.walk(ctx, firstSeq(seq, p.count)-1, seq, p.size, func(at uint64, f *frame) bool {
 		if at == seq {
 			found = f
 		}

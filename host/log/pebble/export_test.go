@@ -19,18 +19,20 @@ func (e *Engine) Flush() error { return e.db.Flush() }
 func (e *Engine) LookAgain() { e.space.looked.Store(0) }
 
 // BoundFilters sets how many bytes all filters may take.
-func (e *Engine) BoundFilters(most int) { e.filters.most = most }
+func (e *Engine) BoundFilters(most int) { e.filters.Most = most }
 
 // Filters returns the number of filters, and their bytes, counted afresh.
 func (e *Engine) Filters() (count, bytes int) {
-	e.filters.mu.Lock()
-	defer e.filters.mu.Unlock()
-	for at := e.filters.order.Front(); at != nil; at = at.Next() {
-		f := at.Value.(*filter)
-		count++
-		bytes += f.keys.bytes() + filterOverhead + len(f.stream)
+	var streams []string
+	e.filters.DropIf(func(stream string) bool {
+		streams = append(streams, stream)
+		return false
+	})
+	for _, stream := range streams {
+		keys, _ := e.filters.Get(stream)
+		bytes += keys.bytes() + filterOverhead + len(stream)
 	}
-	return count, bytes
+	return len(streams), bytes
 }
 
 // OpenRaw opens the folder as a Pebble store, whatever it holds.

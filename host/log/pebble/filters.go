@@ -1,29 +1,13 @@
 package pebble
 
 import (
-	"container/list"
-	"sync"
+	"hash/maphash"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 )
 
-// filters are the key sets of the streams whose keys were looked up last. Together they take at most most bytes, or one
-// set alone takes more. The lock of a stream's place guards its set; filters.mu guards the rest.
-type filters struct {
-	most int
-
-	mu      sync.Mutex
-	streams map[string]*list.Element // of *filter
-	order   list.List                // the filter used last in front
-	bytes   int                      // of all filters
-}
-
-// filter is the key set of a stream.
-type filter struct {
-	stream string
-	keys   *keySet
-	bytes  int // as counted
-}
+// filters are the key sets of the streams whose keys were looked up last. The lock of a stream's place guards its set.
+type filters struct{ engine.LRU[string, *keySet] }
 
 // filterOverhead is the memory of a filter besides its key set, in bytes: the filter, its place in order, its name.
 const filterOverhead = 256
@@ -31,16 +15,10 @@ const filterOverhead = 256
 // mostFilterBytes is the bound of all filters of a store.
 func mostFilterBytes() int { return int(memoryShare(16, 4<<20, 256<<20)) }
 
-// has reports whether the stream may have a key, and whether the stream has a filter at all.
-func (f *filters) has(stream string, hash uint64) (may, known bool) {
-	keys := f.get(stream)
-	return keys != nil && keys.has(hash), keys != nil
-}
-
 // add adds the keys of records that were appended, if the stream has a filter.
 func (f *filters) add(stream string, records []engine.Record) {
-	keys := f.get(stream)
-	if keys == nil {
+	keys, ok := f.Get(stream)
+	if !ok {
 		return
 	}
 	before := keys.bytes()
@@ -52,45 +30,72 @@ func (f *filters) add(stream string, records []engine.Record) {
 	}
 }
 
-func (f *filters) get(stream string) *keySet {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	at := f.streams[stream]
-	if at == nil {
-		return nil
-	}
-	f.order.MoveToFront(at)
-	return at.Value.(*filter).keys
-}
-
-// set stores a stream's filter, or counts it again, and drops the filters that were used longest ago.
+// set stores a stream's filter, or counts it again.
 func (f *filters) set(stream string, keys *keySet) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.remove(stream)
-	if f.streams == nil {
-		f.streams = map[string]*list.Element{}
+	f.Put(stream, keys, keys.bytes()+filterOverhead+len(stream))
+}
+
+// keySet is a set of keys that may report a key that it lacks, for at most one key in fifty, and never misses one that
+// it has. It takes 2 to 8 bytes a key. Most keys that are looked up are new: for these it saves the read. It is a
+// chain of Bloom filters, each four times as large as the one before.
+type keySet struct {
+	blooms []bloomFilter
+	room   int // keys that the last filter still takes
+}
+
+// bloomFilter has 6 bits of each key, in one cache line.
+type bloomFilter struct{ lines [][8]uint64 }
+
+const (
+	firstKeys   = 64
+	bitsPerKey  = 16
+	bitsPerLine = 512
+	probes      = 6
+)
+
+var hashSeed = maphash.MakeSeed()
+
+func keyHash(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
+
+func (s *keySet) add(h uint64) {
+	if s.room == 0 {
+		keys := firstKeys << (2 * len(s.blooms))
+		s.blooms = append(s.blooms, bloomFilter{make([][8]uint64, (keys*bitsPerKey+bitsPerLine-1)/bitsPerLine)})
+		s.room = keys
 	}
-	made := &filter{stream: stream, keys: keys, bytes: keys.bytes() + filterOverhead + len(stream)}
-	f.streams[stream] = f.order.PushFront(made)
-	f.bytes += made.bytes
-	for f.bytes > f.most && f.order.Len() > 1 {
-		f.remove(f.order.Back().Value.(*filter).stream)
+	s.room--
+	line, bits := s.blooms[len(s.blooms)-1].at(h)
+	for range probes {
+		line[bits>>6&7] |= 1 << (bits & 63)
+		bits >>= 9
 	}
 }
 
-// drop forgets a stream's filter.
-func (f *filters) drop(stream string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.remove(stream)
+func (s *keySet) has(h uint64) bool {
+	for _, f := range s.blooms {
+		line, bits := f.at(h)
+		all := true
+		for range probes {
+			all = all && line[bits>>6&7]&(1<<(bits&63)) != 0
+			bits >>= 9
+		}
+		if all {
+			return true
+		}
+	}
+	return false
 }
 
-func (f *filters) remove(stream string) {
-	at := f.streams[stream]
-	if at == nil {
-		return
+// bytes is the memory that the set takes.
+func (s *keySet) bytes() (n int) {
+	for _, f := range s.blooms {
+		n += len(f.lines) * bitsPerLine / 8
 	}
-	f.bytes -= f.order.Remove(at).(*filter).bytes
-	delete(f.streams, stream)
+	return n
+}
+
+// at returns the line that holds a key's bits, and a number of which each 9 bits are the place of one.
+func (f bloomFilter) at(h uint64) (*[8]uint64, uint64) {
+	line := uint32(h>>32) % uint32(len(f.lines))
+	return &f.lines[line], h * 0x9e3779b97f4a7c15
 }

@@ -1,11 +1,10 @@
 package pebble
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-
-	pebbledb "github.com/cockroachdb/pebble/v2"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 )
@@ -22,48 +21,36 @@ func (e *Engine) Lookup(_ context.Context, stream, key string) (r engine.Record,
 		return engine.Record{}, false, err
 	}
 	var seq uint64
-	err = e.get(textKey(kindKey, name, key), func(v []byte) (err error) {
+	found, err := e.get(textKey(kindKey, name, key), func(v []byte) (err error) {
 		seq, err = seqValue(v)
 		return err
 	})
-	if errors.Is(err, pebbledb.ErrNotFound) {
-		return engine.Record{}, false, nil
-	}
 	if err != nil {
 		return engine.Record{}, false, fmt.Errorf("look up %.80q in the log: %w", key, err)
 	}
-	if seq > last { // it may not be on disk
+	if !found || seq > last { // it may not be on disk
 		return engine.Record{}, false, nil
 	}
-	err = e.get(recordKey(name, seq), func(v []byte) (err error) {
+	r.Seq = seq // it stays without data where it was removed
+	_, err = e.get(recordKey(name, seq), func(v []byte) (err error) {
 		r, _, err = parseRecord(seq, v)
-		r.Data = append([]byte{}, r.Data...)
+		r.Data = bytes.Clone(r.Data)
 		return err
 	})
-	if errors.Is(err, pebbledb.ErrNotFound) {
-		r, err = engine.Record{Seq: seq}, nil // it was removed
-	}
 	r.Key = key
 	return r, err == nil, err
 }
 
 // mayHave reports whether a stream may have a key, and the seq up to which the stream is on disk.
 func (e *Engine) mayHave(stream string, name []byte, key string) (may bool, last uint64, err error) {
-	if err := e.Failure(); err != nil {
+	at, unlock, err := e.lock(stream)
+	if err != nil {
 		return false, 0, err
 	}
-	used := e.heads.Acquire(stream)
-	defer e.heads.Release(used)
-	at := &used.Value
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if err := e.load(stream, at); err != nil {
-		return false, 0, err
-	}
+	defer unlock()
 	hash := keyHash([]byte(key))
-	may, known := e.filters.has(stream, hash)
-	if known {
-		return may, at.head.Last, nil
+	if keys, ok := e.filters.Get(stream); ok {
+		return keys.has(hash), at.head.Last, nil
 	}
 	if at.lookups++; at.lookups < filterAfter {
 		return true, at.head.Last, nil
@@ -79,9 +66,7 @@ func (e *Engine) mayHave(stream string, name []byte, key string) (may bool, last
 
 // readKeys reads all keys of a stream into a filter.
 func (e *Engine) readKeys(name []byte) (*keySet, error) {
-	iter, err := e.db.NewIter(&pebbledb.IterOptions{
-		LowerBound: textKey(kindKey, name, ""), UpperBound: textKey(kindKey, name, "\xff"),
-	})
+	iter, err := e.iterate(textKey(kindKey, name, ""), textKey(kindKey, name, "\xff"))
 	if err != nil {
 		return nil, err
 	}
@@ -90,4 +75,43 @@ func (e *Engine) readKeys(name []byte) (*keySet, error) {
 		keys.add(keyHash(iter.Key()[len(name)+2:]))
 	}
 	return keys, errors.Join(iter.Error(), iter.Close())
+}
+
+// Value is one look-up. It waits for a running append to the same stream, whose values may not be on disk yet.
+func (e *Engine) Value(_ context.Context, stream, name string) (value []byte, err error) {
+	_, unlock, err := e.lock(stream)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	_, err = e.get(textKey(kindValue, keyName(stream), name), func(v []byte) error {
+		value = append([]byte{}, v...)
+		return nil
+	})
+	return value, err
+}
+
+// Values is one scan. It waits for a running append to the same stream, whose values may not be on disk yet.
+func (e *Engine) Values(_ context.Context, stream, prefix string) (map[string][]byte, error) {
+	_, unlock, err := e.lock(stream)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	name := keyName(stream)
+	from := textKey(kindValue, name, prefix)
+	cut := len(from) - len(prefix)
+	iter, err := e.iterate(from, textKey(kindValue, name, prefix+"\xff\xff"))
+	if err != nil {
+		return nil, err
+	}
+	values := map[string][]byte{}
+	for ok := iter.First(); ok; ok = iter.Next() {
+		v, err := iter.ValueAndErr()
+		if err != nil {
+			return nil, errors.Join(err, iter.Close())
+		}
+		values[string(iter.Key()[cut:])] = append([]byte{}, v...)
+	}
+	return values, errors.Join(iter.Error(), iter.Close())
 }

@@ -73,10 +73,12 @@ func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Engine, 
 		return nil, errors.Join(err, db.Close())
 	}
 	guarded.patient.Store(true)
-	return &Engine{
+	e := &Engine{
 		db: db, guarded: guarded, space: space, committing: committing, failure: f,
-		heads: engine.NewPool[place](maxIdle), filters: filters{most: mostFilterBytes()},
-	}, nil
+		heads: engine.NewPool[place](maxIdle),
+	}
+	e.filters.Most = mostFilterBytes()
+	return e, nil
 }
 
 // Close waits for a running backup and closes the store. A store that has failed stays as it is until the process ends.
@@ -100,11 +102,35 @@ func (e *Engine) Check(context.Context) error {
 	return e.space.room(0, e.space.reserve)
 }
 
-// get calls f with the value of key. The error is pebbledb.ErrNotFound if there is none.
-func (e *Engine) get(key []byte, f func(value []byte) error) error {
+// get calls f with the value of key; it reports false if there is none.
+func (e *Engine) get(key []byte, f func(value []byte) error) (found bool, err error) {
 	value, closer, err := e.db.Get(key)
-	if err != nil {
-		return err
+	if errors.Is(err, pebbledb.ErrNotFound) {
+		return false, nil
 	}
-	return errors.Join(f(value), closer.Close())
+	if err != nil {
+		return false, err
+	}
+	return true, errors.Join(f(value), closer.Close())
 }
+
+// iterate returns an iterator over the keys from one up to another.
+func (e *Engine) iterate(from, upTo []byte) (*pebbledb.Iterator, error) {
+	return e.db.NewIter(&pebbledb.IterOptions{LowerBound: from, UpperBound: upTo})
+}
+
+// BusyError is the error of Open for a store that another process has open.
+type BusyError struct {
+	PID int // of that process; 0 if this process can't see it
+	Err error
+}
+
+func (e *BusyError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("another process has it open: %v", e.Err)
+	}
+	return fmt.Sprintf("process %d has it open: %v", e.PID, e.Err)
+}
+
+// Unwrap returns Pebble's error.
+func (e *BusyError) Unwrap() error { return e.Err }

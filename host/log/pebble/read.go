@@ -3,6 +3,7 @@ package pebble
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	pebbledb "github.com/cockroachdb/pebble/v2"
@@ -12,42 +13,33 @@ import (
 
 // Read may return unsynced records; bound it by a Head to read durable ones.
 func (e *Engine) Read(_ context.Context, stream string, after, upTo uint64, most int) ([]engine.Record, error) {
-	if err := e.Failure(); err != nil {
-		return nil, err
-	}
-	name := keyName(stream)
-	iter, err := e.db.NewIter(&pebbledb.IterOptions{
-		LowerBound: recordKey(name, after+1), UpperBound: recordKey(name, upTo+1),
-	})
-	if err != nil {
-		return nil, err
-	}
-	records, err := collect(iter, iter.First, iter.Next, 1<<62, most)
-	return records, errors.Join(err, iter.Close())
+	const all = math.MaxInt
+	return e.collect(stream, after+1, upTo, (*pebbledb.Iterator).First, (*pebbledb.Iterator).Next, all, most)
 }
 
 // ReadBack may return unsynced records, as Read may.
 func (e *Engine) ReadBack(_ context.Context, stream string, upTo uint64, n, most int) ([]engine.Record, error) {
+	records, err := e.collect(stream, 0, upTo, (*pebbledb.Iterator).Last, (*pebbledb.Iterator).Prev, n, most)
+	slices.Reverse(records)
+	return records, err
+}
+
+// collect returns the records of a stream from one seq to another that an iterator finds by first and next, until they
+// are n or have most bytes.
+func (e *Engine) collect(
+	stream string, from, upTo uint64, first, next func(*pebbledb.Iterator) bool, n, most int,
+) (records []engine.Record, err error) {
 	if err := e.Failure(); err != nil {
 		return nil, err
 	}
 	name := keyName(stream)
-	iter, err := e.db.NewIter(&pebbledb.IterOptions{
-		LowerBound: recordKey(name, 0), UpperBound: recordKey(name, upTo+1),
-	})
+	iter, err := e.iterate(recordKey(name, from), recordKey(name, upTo+1))
 	if err != nil {
 		return nil, err
 	}
-	records, err := collect(iter, iter.Last, iter.Prev, n, most)
-	slices.Reverse(records)
-	return records, errors.Join(err, iter.Close())
-}
-
-// collect returns the records that iter finds by first and next, until they are n or have most bytes.
-func collect(iter *pebbledb.Iterator, first, next func() bool, n, most int) ([]engine.Record, error) {
-	var records []engine.Record
+	defer func() { err = errors.Join(err, iter.Close()) }()
 	var room []byte // shared by the data of many records
-	for ok := first(); ok && most > 0 && len(records) < n; ok = next() {
+	for ok := first(iter); ok && most > 0 && len(records) < n; ok = next(iter) {
 		value, err := iter.ValueAndErr()
 		if err != nil {
 			return nil, err

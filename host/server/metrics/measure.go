@@ -32,9 +32,6 @@ type series struct {
 // Measured measures the requests that next answers, by their routes, of which there have to be few. The reason of a
 // refusal follows from its status, so that none is left out.
 func (m *Set) Measured(next http.Handler, routeOf func(*http.Request) string) http.Handler {
-	if m == nil {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		m.inFlight.Inc()
@@ -82,9 +79,6 @@ func (m *Set) of(r request) series {
 
 // Appended implements log.Observer.
 func (m *Set) Appended(entries, duplicates, bytes int, took time.Duration) {
-	if m == nil {
-		return
-	}
 	m.entries.Add(float64(entries))
 	m.duplicates.Add(float64(duplicates))
 	m.entryBytes.Add(float64(bytes))
@@ -93,23 +87,16 @@ func (m *Set) Appended(entries, duplicates, bytes int, took time.Duration) {
 
 // Conflicted implements log.Observer.
 func (m *Set) Conflicted(entries int) {
-	if m != nil {
-		m.conflictsTotal.Add(float64(entries))
-	}
+	m.conflictsTotal.Add(float64(entries))
 }
 
 // Sent counts bytes of entries that were sent to a reader.
 func (m *Set) Sent(bytes int) {
-	if m != nil {
-		m.readBytes.Add(float64(bytes))
-	}
+	m.readBytes.Add(float64(bytes))
 }
 
 // Reader counts a waiting reader until done is called, once. kind is LongPoll or Events.
 func (m *Set) Reader(kind string) (done func()) {
-	if m == nil {
-		return func() {}
-	}
 	g := m.readers[kind]
 	g.Inc()
 	return g.Dec
@@ -117,82 +104,56 @@ func (m *Set) Reader(kind string) (done func()) {
 
 // Dropped counts a reader that was disconnected for being slow.
 func (m *Set) Dropped() {
-	if m != nil {
-		m.droppedTotal.Inc()
-	}
+	m.droppedTotal.Inc()
 }
 
 // OfBudget registers the measurements of the budget for requests.
 func (m *Set) OfBudget(b *memory.Budget) {
-	if m == nil {
-		return
-	}
 	f := promauto.With(m.registry)
 	gauge(f, "arbe_memory_budget_bytes", "Bytes that all requests may hold at the same time.").Set(float64(b.Size()))
-	f.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "arbe_memory_budget_held_bytes", Help: "Bytes that requests hold."},
-		func() float64 { return float64(b.Held()) },
-	)
+	gaugeFunc(f, "arbe_memory_budget_held_bytes", "Bytes that requests hold.",
+		func() float64 { return float64(b.Held()) })
 }
 
 // Panicked counts a handler that panicked.
 func (m *Set) Panicked() {
-	if m != nil {
-		m.panicsTotal.Inc()
-	}
+	m.panicsTotal.Inc()
 }
 
 // Expired implements log.Observer.
 func (m *Set) Expired() {
-	if m != nil {
-		m.expiredTotal.Inc()
-	}
+	m.expiredTotal.Inc()
 }
 
 // Deleted implements log.Observer.
 func (m *Set) Deleted() {
-	if m != nil {
-		m.deletedTotal.Inc()
-	}
+	m.deletedTotal.Inc()
 }
 
 // BackedUp sets when the newest backup was made.
 func (m *Set) BackedUp(at time.Time) {
-	if m != nil {
-		m.lastBackup.Set(float64(at.Unix()))
-	}
+	m.lastBackup.Set(float64(at.Unix()))
 }
 
 // Certificate sets when the served certificate expires.
 func (m *Set) Certificate(until time.Time) {
-	if m != nil {
-		m.certificateEnd.Set(float64(until.Unix()))
-	}
+	m.certificateEnd.Set(float64(until.Unix()))
 }
 
 // Connected implements httpd.ConnCounter.
 func (m *Set) Connected(n float64) {
-	if m != nil {
-		m.connections.Add(n)
-	}
+	m.connections.Add(n)
 }
 
 // TurnedAway implements httpd.ConnCounter.
 func (m *Set) TurnedAway() {
-	if m != nil {
-		m.turnedAwayTotal.Inc()
-	}
+	m.turnedAwayTotal.Inc()
 }
 
 // methodOf returns a request's method; OTHER for one that no handler serves, since clients can make up any number.
 func methodOf(r *http.Request) string {
 	switch r.Method {
-	case http.MethodGet,
-		http.MethodHead,
-		http.MethodPost,
-		http.MethodPut,
-		http.MethodPatch,
-		http.MethodDelete,
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 		http.MethodOptions:
 		return r.Method
 	default:
@@ -202,15 +163,7 @@ func methodOf(r *http.Request) string {
 
 // refusals are the reasons of refusals in the measurements.
 var refusals = []string{
-	"auth",
-	"conflict",
-	"error",
-	"full",
-	"invalid",
-	"not_found",
-	"rate",
-	"too_large",
-	"unavailable",
+	"auth", "conflict", "error", "full", "invalid", "not_found", "rate", "too_large", "unavailable",
 }
 
 // refusal returns the reason of an answer with this status; "" for a success, and for a client that went away.

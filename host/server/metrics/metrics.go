@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Set is the measurements of one server. A nil one ignores all calls.
+// Set is the measurements of one server. New makes one.
 type Set struct {
 	registry *prometheus.Registry
 
@@ -58,32 +58,17 @@ func New(version string, check func(context.Context) error, disk string) *Set {
 	f := promauto.With(m.registry)
 	f.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "arbe_build_info", Help: "1, with what this server was built from.",
-	}, []string{"version", "goversion"}).
-		WithLabelValues(version, runtime.Version()).
-		Set(1)
+	}, []string{"version", "goversion"}).WithLabelValues(version, runtime.Version()).Set(1)
 	m.ofRequests(f)
 	m.ofLog(f)
 	if check != nil {
-		f.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "arbe_engine_up", Help: "1 if the log takes appends now, else 0."},
-			probe(check),
-		)
+		gaugeFunc(f, "arbe_engine_up", "1 if the log takes appends now, else 0.", probe(check))
 	}
 	if disk != "" {
-		f.NewGaugeFunc(
-			prometheus.GaugeOpts{
-				Name: "arbe_disk_free_bytes",
-				Help: "Room on the log's disk for this server; -1 if unknown.",
-			},
-			func() float64 { free, _ := diskRoom(disk); return free },
-		)
-		f.NewGaugeFunc(
-			prometheus.GaugeOpts{
-				Name: "arbe_disk_size_bytes",
-				Help: "Size of the log's disk; -1 if unknown.",
-			},
-			func() float64 { _, size := diskRoom(disk); return size },
-		)
+		gaugeFunc(f, "arbe_disk_free_bytes", "Room on the log's disk for this server; -1 if unknown.",
+			func() float64 { free, _ := diskRoom(disk); return free })
+		gaugeFunc(f, "arbe_disk_size_bytes", "Size of the log's disk; -1 if unknown.",
+			func() float64 { _, size := diskRoom(disk); return size })
 	}
 	return m
 }
@@ -156,6 +141,13 @@ func gauge(f promauto.Factory, name, help string) prometheus.Gauge {
 	return f.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
+func gaugeFunc(f promauto.Factory, name, help string, value func() float64) {
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+}
+
+// probeTimeout bounds a check: a cluster that does not answer is down.
+const probeTimeout = 2 * time.Second
+
 // probe calls check once a second at most.
 func probe(check func(context.Context) error) func() float64 {
 	var mu sync.Mutex
@@ -167,10 +159,7 @@ func probe(check func(context.Context) error) func() float64 {
 		if time.Since(asked) < time.Second {
 			return up
 		}
-		ctx, cancel := context.WithTimeout(
-			context.Background(),
-			2*time.Second,
-		) // a cluster that does not answer is down
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 		defer cancel()
 		up = 0
 		if check(ctx) == nil {

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -81,16 +82,20 @@ func Place(o log.Offset) string {
 	if o.Part == 0 {
 		return Offset(o.Seq)
 	}
-	part := Offset(uint64(o.Part))
-	return Offset(o.Seq) + "_" + part[len(part)-partDigits:]
+	return fmt.Sprintf("%s_%0*d", Offset(o.Seq), partDigits, o.Part)
 }
 
 // Offset is Place for the end of an append.
-func Offset(seq uint64) string {
-	b := []byte("00000000000000000000")
-	for i := len(b) - 1; seq > 0; i-- {
-		b[i] += byte(seq % 10)
-		seq /= 10
+func Offset(seq uint64) string { return fmt.Sprintf("%020d", seq) }
+
+// SetNext sets the headers about the place where an answer ends.
+func SetNext(h http.Header, v log.Stream, next log.Offset) {
+	h.Set(HeaderNext, Place(next))
+	if next.Seq < v.Tail() {
+		return
 	}
-	return string(b)
+	h.Set(HeaderUpToDate, "true")
+	if v.Closed {
+		h.Set(HeaderClosed, "true")
+	}
 }

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,6 +32,64 @@ func Refuse(status int, code, format string, args ...any) *Problem {
 	return &Problem{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
+// refusals are the errors whose answers have neither headers of their own nor entries. The first one that is found
+// holds.
+var refusals = []struct {
+	find    func(error) error // returns the error where err wraps it, else nil
+	status  int
+	code    string
+	again   int    // seconds after which the client may come again; 0 for a refusal for good
+	message string // "" for the error's own
+}{
+	{is(memory.ErrBusy), http.StatusServiceUnavailable, "busy", 1, ""},
+	{is(memory.ErrShare), http.StatusTooManyRequests, "share", 1, ""},
+	{is(rows.ErrOtherLog), http.StatusServiceUnavailable, "other_log", 5, "the rows of this server's database are of " +
+		"another log than its own: the server of that log serves them, or arbe db adopt moves them to this one"},
+	{is(member.ErrRows), http.StatusServiceUnavailable, "houses", 5, ""},
+	{is(member.ErrNoKeys), http.StatusServiceUnavailable, "keys", 5, ""},
+
+	{as[*log.SyntaxError], http.StatusBadRequest, "json", 0, ""},
+	{is(log.ErrEmpty), http.StatusBadRequest, "empty", 0, ""},
+	{as[*log.CountError], http.StatusRequestEntityTooLarge, "too_many", 0, ""},
+	{as[*log.SizeError], http.StatusRequestEntityTooLarge, "too_large", 0, ""},
+	{as[*log.QuotaError], http.StatusInsufficientStorage, "quota", 0, ""},
+	{is(log.ErrEpoch), http.StatusBadRequest, "producer", 0, "a new epoch begins with " + HeaderProducerSeq + " 0"},
+	{as[*log.TypeError], http.StatusConflict, "content_type", 0, ""},
+	{is(log.ErrSeq), http.StatusConflict, "seq", 0, HeaderSeq + " is not above the last one"},
+	{is(log.ErrThreadClose), http.StatusBadRequest, "thread", 0, ""},
+
+	{as[*log.ExistsError], http.StatusConflict, "exists", 0, ""},
+	{is(log.ErrKept), http.StatusConflict, "gone", 0, ""},
+	{as[*log.SourceError], http.StatusNotFound, "not_found", 0, ""},
+	{is(log.ErrForkLarge), http.StatusBadRequest, "fork", 0, fmt.Sprintf(
+		"%s: at most %d messages and %d bytes: want a later offset", HeaderForkSub, log.MaxMessages, log.MaxForkCopy)},
+	{is(log.ErrForkShort), http.StatusBadRequest, "fork", 0, HeaderForkSub + ": the stream ends before"},
+
+	{is(index.ErrCursor), http.StatusBadRequest, "cursor", 0, "cursor: want the one of the page before"},
+	{is(index.ErrBuilding), http.StatusServiceUnavailable, "building", 1, ""},
+
+	{is(log.ErrAbsent), http.StatusNotFound, "not_found", 0, ""},
+	{is(log.ErrGone), http.StatusGone, "gone", 0, ""},
+}
+
+// is returns a function that finds target.
+func is(target error) func(error) error {
+	return func(err error) error {
+		if errors.Is(err, target) {
+			return target
+		}
+		return nil
+	}
+}
+
+// as finds an error of a type.
+func as[T error](err error) error {
+	if found, ok := errors.AsType[T](err); ok {
+		return found
+	}
+	return nil
+}
+
 // ProblemOf returns the answer to a refused request, with its status, code, message and headers; nil for an error of
 // the engine.
 func ProblemOf(err error) *Problem {
@@ -38,38 +97,19 @@ func ProblemOf(err error) *Problem {
 		p        *Problem
 		conflict *log.ConflictError
 		entries  *log.EntriesError
-		syntax   *log.SyntaxError
-		count    *log.CountError
-		size     *log.SizeError
-		quota    *log.QuotaError
 		stale    *log.StaleEpochError
 		gap      *log.GapError
 		closed   *log.ClosedError
-		kind     *log.TypeError
-		exists   *log.ExistsError
 		source   *log.SourceError
 		fork     *log.ForkError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p
-
-	case errors.Is(err, memory.ErrBusy):
-		return Refuse(http.StatusServiceUnavailable, "busy", "%v", memory.ErrBusy).With("Retry-After", 1)
-	case errors.Is(err, memory.ErrShare):
-		return Refuse(http.StatusTooManyRequests, "share", "%v", memory.ErrShare).With("Retry-After", 1)
-
-	case errors.Is(err, rows.ErrOtherLog):
-		const text = "the rows of this server's database are of another log than its own: the server of that log " +
-			"serves them, or arbe db adopt moves them to this one"
-		return Refuse(http.StatusServiceUnavailable, "other_log", text).With("Retry-After", 5)
-	case errors.Is(err, member.ErrRows):
-		return Refuse(http.StatusServiceUnavailable, "houses", "%v", member.ErrRows).With("Retry-After", 5)
-	case errors.Is(err, member.ErrNoKeys):
-		return Refuse(http.StatusServiceUnavailable, "keys", "%v", member.ErrNoKeys).With("Retry-After", 5)
 	case errors.Is(err, member.ErrLogin):
 		return Refuse(http.StatusUnauthorized, "invalid_token", "%v", err)
-
+	case errors.Is(err, index.ErrAbsent):
+		return ErrNoThread
 	case errors.As(err, &entries):
 		p = Refuse(http.StatusBadRequest, "invalid", "%v", entries)
 		switch entries.Reason {
@@ -82,66 +122,39 @@ func ProblemOf(err error) *Problem {
 		}
 		p.entries = entries.Entries
 		return p
-	case errors.As(err, &syntax):
-		return Refuse(http.StatusBadRequest, "json", "%v", syntax)
-	case errors.Is(err, log.ErrEmpty):
-		return Refuse(http.StatusBadRequest, "empty", "%v", log.ErrEmpty)
-	case errors.As(err, &count):
-		return Refuse(http.StatusRequestEntityTooLarge, "too_many", "%v", count)
-	case errors.As(err, &size):
-		return Refuse(http.StatusRequestEntityTooLarge, "too_large", "%v", size)
-	case errors.As(err, &quota):
-		return Refuse(http.StatusInsufficientStorage, "quota", "%v", quota)
-
 	case errors.As(err, &conflict):
 		p = Refuse(http.StatusConflict, "conflict", "%v", conflict)
 		p.entries = conflict.Entries
 		return p
 	case errors.As(err, &stale):
 		return Refuse(http.StatusForbidden, "stale_epoch", "%v", stale).With(HeaderProducerEpoch, stale.Epoch)
-	case errors.Is(err, log.ErrEpoch):
-		return Refuse(http.StatusBadRequest, "producer", "a new epoch begins with %s 0", HeaderProducerSeq)
 	case errors.As(err, &gap):
 		return Refuse(http.StatusConflict, "producer_gap", "%v", gap).
 			With(HeaderProducerExpected, gap.Want).With(HeaderProducerReceived, gap.Got)
 	case errors.As(err, &closed):
 		return Refuse(http.StatusConflict, "closed", "%v", closed).
 			With(HeaderClosed, true).With(HeaderNext, Offset(closed.Tail))
-	case errors.As(err, &kind):
-		return Refuse(http.StatusConflict, "content_type", "%v", kind)
-	case errors.Is(err, log.ErrSeq):
-		return Refuse(http.StatusConflict, "seq", "%s is not above the last one", HeaderSeq)
-	case errors.Is(err, log.ErrThreadClose):
-		return Refuse(http.StatusBadRequest, "thread", "%v", log.ErrThreadClose)
-
-	case errors.As(err, &exists):
-		return Refuse(http.StatusConflict, "exists", "%v", exists)
-	case errors.Is(err, log.ErrKept):
-		return Refuse(http.StatusConflict, "gone", "%v", log.ErrKept)
 	case errors.As(err, &source) && source.Err == log.ErrGone:
 		return Refuse(http.StatusConflict, "gone", "%v", source)
-	case errors.As(err, &source):
-		return Refuse(http.StatusNotFound, "not_found", "%v", source)
 	case errors.As(err, &fork):
 		return Refuse(http.StatusBadRequest, "fork", "want an offset up to %s, and at most %d forks of forks",
 			Offset(fork.Tail), log.MaxForkDepth)
-	case errors.Is(err, log.ErrForkLarge):
-		return Refuse(http.StatusBadRequest, "fork", "%s: at most %d messages and %d bytes: want a later offset",
-			HeaderForkSub, log.MaxMessages, log.MaxForkCopy)
-	case errors.Is(err, log.ErrForkShort):
-		return Refuse(http.StatusBadRequest, "fork", "%s: the stream ends before", HeaderForkSub)
+	}
+	return refusalOf(err)
+}
 
-	case errors.Is(err, index.ErrAbsent):
-		return ErrNoThread
-	case errors.Is(err, index.ErrCursor):
-		return Refuse(http.StatusBadRequest, "cursor", "cursor: want the one of the page before")
-	case errors.Is(err, index.ErrBuilding):
-		return Refuse(http.StatusServiceUnavailable, "building", "%v", index.ErrBuilding).With("Retry-After", 1)
-
-	case errors.Is(err, log.ErrAbsent):
-		return Refuse(http.StatusNotFound, "not_found", "%v", log.ErrAbsent)
-	case errors.Is(err, log.ErrGone):
-		return Refuse(http.StatusGone, "gone", "%v", log.ErrGone)
+// refusalOf returns the answer to one of refusals; nil for another error.
+func refusalOf(err error) *Problem {
+	for _, r := range refusals {
+		found := r.find(err)
+		if found == nil {
+			continue
+		}
+		p := Refuse(r.status, r.code, "%s", cmp.Or(r.message, found.Error()))
+		if r.again > 0 {
+			p.With("Retry-After", r.again)
+		}
+		return p
 	}
 	return nil
 }

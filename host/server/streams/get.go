@@ -152,13 +152,7 @@ func WriteEntry(w io.Writer, r engine.Record, end string) {
 func (a *API) give(w http.ResponseWriter, r *http.Request, v log.Stream, p log.Piece) error {
 	h := w.Header()
 	h.Set("Content-Type", v.Type)
-	h.Set(request.HeaderNext, request.Place(p.Next))
-	if p.Next.Seq >= v.Tail() {
-		h.Set(request.HeaderUpToDate, "true")
-		if v.Closed {
-			h.Set(request.HeaderClosed, "true")
-		}
-	}
+	request.SetNext(h, v, p.Next)
 	w.WriteHeader(http.StatusOK)
 	out := a.Answer(r.Context(), w, memory.RecordBytes(p.Records))
 	writeRecords(out, v, p.Records)
@@ -171,34 +165,15 @@ func (a *API) poll(
 	w http.ResponseWriter, r *http.Request, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset,
 	l *memory.Lease,
 ) (err error) {
-	h := w.Header()
-	limit := time.NewTimer(a.LongPoll)
-	defer limit.Stop()
-	done := a.Metrics.Reader(metrics.LongPoll)
-	defer done()
-	for more := true; more && after.Seq >= v.Tail() && !v.Closed; {
-		select {
-		case <-grown:
-		case <-limit.C:
-			more = false
-		case <-a.Closing.Done():
-			more = false
-		case <-r.Context().Done():
-			return nil
-		}
-		if v, grown, err = f.Stat(r.Context()); err != nil {
-			return err
-		}
+	if v, after, err = a.Await(r.Context(), f, grown, v, after, nil, l); err != nil {
+		return err
 	}
+	h := w.Header()
 	if !v.Closed {
 		h.Set(request.HeaderCursor, cursor(time.Now(), r.URL.Query().Get("cursor")))
 	}
 	if after.Seq >= v.Tail() {
-		h.Set(request.HeaderNext, request.Offset(v.Tail()))
-		h.Set(request.HeaderUpToDate, "true")
-		if v.Closed {
-			h.Set(request.HeaderClosed, "true")
-		}
+		request.SetNext(h, v, log.Offset{Seq: v.Tail()})
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -207,4 +182,44 @@ func (a *API) poll(
 		return err
 	}
 	return a.give(w, r, v, p)
+}
+
+// Await returns once a stream has an entry of the types behind an offset or is closed, or after the long-poll's time.
+// It returns the stream as it is then, and the offset moved past entries of other types.
+func (a *API) Await(
+	ctx context.Context, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset, types log.Types,
+	l *memory.Lease,
+) (log.Stream, log.Offset, error) {
+	timer := time.NewTimer(a.LongPoll)
+	defer timer.Stop()
+	defer a.Metrics.Reader(metrics.LongPoll)()
+	for over := false; ; {
+		for after.Seq < v.Tail() {
+			if len(types) == 0 {
+				return v, after, nil
+			}
+			p, err := a.Content(ctx, v, after, types, l)
+			l.Drop()
+			if err != nil || len(p.Records) > 0 {
+				return v, after, err
+			}
+			after = p.Next
+		}
+		if over || v.Closed {
+			return v, after, nil
+		}
+		select {
+		case <-grown:
+		case <-timer.C:
+			over = true
+		case <-a.Closing.Done():
+			over = true
+		case <-ctx.Done():
+			return v, after, ctx.Err()
+		}
+		var err error
+		if v, grown, err = f.Stat(ctx); err != nil {
+			return v, after, err
+		}
+	}
 }

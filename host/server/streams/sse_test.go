@@ -10,6 +10,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/engine"
+	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
 )
 
@@ -82,7 +83,8 @@ func TestLiveReaderSkips(t *testing.T) {
 		t.Errorf("others before the tail: %+v", l)
 	}
 	// The moved offset is sent once, in an event of its own.
-	a, w, r := &API{&request.Core{}}, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	a := &API{&request.Core{Metrics: metrics.New("test", nil, "")}}
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 	if !a.tellOffset(w, r, log.Stream{}, &l) || a.tellOffset(w, r, log.Stream{}, &l) {
 		t.Errorf("%+v", l)
 	}

@@ -13,10 +13,10 @@ const (
 	rememberFor = 30 * time.Second // at least, the slowest answer
 )
 
-// patience is how long the engine waits for answers: the longer, the busier the servers are. A try that is given up too
-// early makes a busy server busier: the server handles it anyway, the next try comes on top of it, and a batch begins
-// again. A server that is gone answers nothing, so that it costs no more patience than one that was quick.
-type patience struct {
+// timeouts are how long the engine waits for answers: the longer, the busier the servers are. A try that is given up
+// too early makes a busy server busier: the server handles it anyway, the next try comes on top of it, and a batch
+// begins again. A server that is gone answers nothing, so that it makes no timeout longer.
+type timeouts struct {
 	least time.Duration // timeout of a try at servers that are quick
 
 	mu     sync.Mutex
@@ -26,30 +26,30 @@ type patience struct {
 }
 
 // answered notes that an answer came, after so long.
-func (p *patience) answered(now time.Time, took time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.forget(now)
-	p.slow = max(p.slow, took)
+func (t *timeouts) answered(now time.Time, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(now)
+	t.slow = max(t.slow, took)
 }
 
 // forget begins a period when the current one is over. The caller holds mu.
-func (p *patience) forget(now time.Time) {
-	switch age := now.Sub(p.since); {
+func (t *timeouts) forget(now time.Time) {
+	switch age := now.Sub(t.since); {
 	case age >= 2*rememberFor:
-		p.since, p.slow, p.before = now, 0, 0
+		t.since, t.slow, t.before = now, 0, 0
 	case age >= rememberFor:
-		p.since, p.slow, p.before = now, 0, p.slow
+		t.since, t.slow, t.before = now, 0, t.slow
 	}
 }
 
 // try returns the timeout of a request's try number i, which counts from 0: several times the slowest recent answer,
 // and twice the timeout of the try before.
-func (p *patience) try(now time.Time, i int) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.forget(now)
-	limit, most := max(p.least, trySlack*p.slow, trySlack*p.before), longestTry*p.least
+func (t *timeouts) try(now time.Time, i int) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(now)
+	limit, most := max(t.least, trySlack*t.slow, trySlack*t.before), longestTry*t.least
 	for ; i > 0 && limit < most; i-- {
 		limit *= 2
 	}
@@ -57,9 +57,9 @@ func (p *patience) try(now time.Time, i int) time.Duration {
 }
 
 // request returns the timeout of a request with its retries.
-func (p *patience) request(now time.Time) time.Duration { return allTries * p.try(now, 0) }
+func (t *timeouts) request(now time.Time) time.Duration { return allTries * t.try(now, 0) }
 
 // publish returns the timeout of an append of so many messages with its retries. It grows while answers become slower.
-func (p *patience) publish(now time.Time, messages int) time.Duration {
-	return p.request(now) + time.Duration(messages)*p.try(now, 0)/2
+func (t *timeouts) publish(now time.Time, messages int) time.Duration {
+	return t.request(now) + time.Duration(messages)*t.try(now, 0)/2
 }

@@ -32,7 +32,7 @@ func TestPatience(t *testing.T) {
 		},
 	} {
 		start := time.Now()
-		p := patience{least: tryTimeout, since: start}
+		p := timeouts{least: tryTimeout, since: start}
 		for _, a := range tt.answers {
 			p.answered(start.Add(a.at), a.took)
 		}

@@ -45,10 +45,10 @@ const reachFor = 2 * time.Minute
 // Reach has the runner in a box ask whether it reaches the thread server, and whether that takes the token, with the
 // environment that it is going to have. A box without a way to the server would work unnoticed.
 func Reach(ctx context.Context, box sandbox.Sandbox, env map[string]string) error {
-	_, err := sh(ctx, box, sandbox.Command{Env: env, Timeout: reachFor}, InRunnerPath, "reach")
-	var failed *outputError
-	if errors.As(err, &failed) && failed.text != "" {
-		err = errors.New(strings.TrimPrefix(lastOf(failed.text, mostOutput), "arbe-pi-runner: "))
+	_, err := sandbox.Shell(ctx, box, sandbox.Command{Env: env, Timeout: reachFor}, InRunnerPath, "reach")
+	var failed *sandbox.ExitError
+	if errors.As(err, &failed) && failed.Output != "" {
+		err = errors.New(strings.TrimPrefix(failed.Last(), "arbe-pi-runner: "))
 	}
 	if err != nil {
 		return fmt.Errorf("the sandbox %s: %w", box.Ref(), err)

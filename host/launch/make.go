@@ -224,7 +224,7 @@ func (m Make) SetUp(
 		}
 		maps.Copy(env, c.Env)
 		if err := step(ctx, thread.StepCommand, c.Run, func() error {
-			_, err := sh(ctx, box, sandbox.Command{Env: env, Timeout: c.Timeout, Output: output}, inPath+c.Run)
+			_, err := sandbox.Shell(ctx, box, sandbox.Command{Env: env, Timeout: c.Timeout, Output: output}, inPath+c.Run)
 			return err
 		}); err != nil {
 			return fmt.Errorf("setup command %q: %w", c.Run, err)
@@ -249,7 +249,7 @@ func within(box sandbox.Sandbox, path string, do func(sandbox.Sandbox) error) er
 // makeFolder makes a folder below the workspace.
 func makeFolder(ctx context.Context, box sandbox.Sandbox, path string) error {
 	return within(box, path, func(b sandbox.Sandbox) error {
-		_, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, `mkdir -p -- "$1"`, b.WorkDir())
+		_, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: time.Minute}, `mkdir -p -- "$1"`, b.WorkDir())
 		return err
 	})
 }
@@ -277,6 +277,6 @@ func (f File) put(ctx context.Context, box sandbox.Sandbox) error {
 // putBeside makes a file in the workspace itself, at an absolute path.
 func putBeside(ctx context.Context, box sandbox.Sandbox, path string, f File) error {
 	c := sandbox.Command{Timeout: time.Minute, Stdin: bytes.NewReader(f.Content)}
-	_, err := sh(ctx, box, c, `umask 077; cat >"$1" && chmod "$2" "$1"`, path, fmt.Sprintf("%04o", f.Mode.Perm()))
+	_, err := sandbox.Shell(ctx, box, c, `umask 077; cat >"$1" && chmod "$2" "$1"`, path, fmt.Sprintf("%04o", f.Mode.Perm()))
 	return err
 }

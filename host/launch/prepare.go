@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -40,12 +39,12 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	}
 	machine, has, agent := "", "", ""
 	if err := g.steps.do(ctx, "", "looking into the sandbox", func() error {
-		out, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, look, g.Agent.Program)
+		out, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: time.Minute}, look, g.Agent.Program)
 		if err != nil {
 			return fmt.Errorf("look into the sandbox: %w", err)
 		}
 		var rest string
-		machine, rest, _ = strings.Cut(out, "\n")
+		machine, rest, _ = strings.Cut(string(out.Stdout), "\n")
 		has, rest, _ = strings.Cut(rest, "\n")
 		agent = strings.TrimSpace(rest)
 		return nil
@@ -91,7 +90,7 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 		g.progress("setup: %s", command)
 		c := sandbox.Command{Env: g.Setup.Env, Timeout: g.Setup.Timeout, Output: g.output}
 		if err := g.steps.do(ctx, thread.StepCommand, command, func() error {
-			_, err := sh(ctx, box, c, inPath+command)
+			_, err := sandbox.Shell(ctx, box, c, inPath+command)
 			return err
 		}); err != nil {
 			return fmt.Errorf("setup command %q: %w", command, err)
@@ -118,7 +117,7 @@ func (g *launching) putFile(ctx context.Context, box sandbox.Sandbox, f Inline) 
 func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
 	install := `npm install --global --no-audit --no-fund --loglevel=error --prefix "$HOME/` + npmPrefix + `" "$1"`
 	c := sandbox.Command{Timeout: installFor, Output: g.output}
-	if _, err := sh(ctx, box, c, install, g.Agent.Package); err != nil {
+	if _, err := sandbox.Shell(ctx, box, c, install, g.Agent.Package); err != nil {
 		return fmt.Errorf("install %s in the sandbox: %w", g.Agent.Package, err)
 	}
 	return nil
@@ -127,57 +126,4 @@ func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
 // putRunner uploads the runner unless the box has the same one.
 func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, has string) error {
 	return uploadRunner(ctx, box, machine, has, l.Runner, l.progress)
-}
-
-// outputError is returned for a script that has failed: its exit status, and the end of what it printed.
-type outputError struct {
-	code int
-	text string
-}
-
-// mostOutput is how many bytes of a script's output an error contains.
-const mostOutput = 2000
-
-func (e *outputError) Error() string {
-	if e.text == "" {
-		return fmt.Sprintf("exit status %d, without output", e.code)
-	}
-	return fmt.Sprintf("exit status %d: %s", e.code, lastOf(e.text, mostOutput))
-}
-
-// lastOf returns the end of a text, of at most most bytes and the mark of a cut.
-func lastOf(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	text = text[len(text)-most:]
-	for len(text) > 0 && !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return "…" + text
-}
-
-// sh runs a script in the box's working directory and returns its standard output. A failure is an *outputError.
-func sh(
-	ctx context.Context,
-	box sandbox.Sandbox,
-	c sandbox.Command,
-	script string,
-	args ...string,
-) (string, error) {
-	c.Argv = append([]string{"sh", "-c", script, "sh"}, args...)
-	res, err := box.Exec(ctx, c)
-	switch {
-	case err != nil:
-		return "", err
-	case res.TimedOut:
-		return "", fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
-	case res.ExitCode != 0:
-		words := strings.TrimSpace(string(res.Stderr))
-		if words == "" {
-			words = strings.TrimSpace(string(res.Stdout))
-		}
-		return "", &outputError{res.ExitCode, words}
-	}
-	return string(res.Stdout), nil
 }

@@ -23,7 +23,7 @@ func noteSecrets(ctx context.Context, box sandbox.Sandbox, paths []string) error
 	// Other launches may be at work in the box: a line is appended by one write, and no line is replaced.
 	const script = `umask 077; list="$HOME/` + redact.Files + `"; mkdir -p "${list%/*}" && touch "$list" || exit
 for path; do grep -qxF -e "$path" "$list" || printf '%s\n' "$path" >>"$list" || exit; done`
-	_, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, script, paths...)
+	_, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: time.Minute}, script, paths...)
 	if err != nil {
 		return fmt.Errorf("note the files with secrets: %w", err)
 	}
@@ -39,11 +39,11 @@ func PutRunner(
 	ctx context.Context, box sandbox.Sandbox, runner func(arch string) (string, error), progress func(step string),
 ) error {
 	l := &Launcher{Progress: progress}
-	out, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, lookRunner)
+	out, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: time.Minute}, lookRunner)
 	if err != nil {
 		return fmt.Errorf("look into the sandbox: %w", err)
 	}
-	machine, rest, _ := strings.Cut(out, "\n")
+	machine, rest, _ := strings.Cut(string(out.Stdout), "\n")
 	has, _, _ := strings.Cut(rest, "\n")
 	return uploadRunner(ctx, box, machine, has, runner, l.progress)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -51,9 +52,9 @@ func (s *steps) do(ctx context.Context, kind, name string, step func() error) er
 		}
 	})
 	err := step()
-	var failed *outputError
+	var failed *sandbox.ExitError
 	if errors.As(err, &failed) { // before it is cut: a part of a secret is not found
-		failed.text = s.g.redact.Text(failed.text)
+		failed.Output = s.g.redact.Text(failed.Output)
 	}
 	s.g.flush()
 	stop()

@@ -21,12 +21,8 @@ const copiedMark = ".arbe/copied"
 
 // mark creates copiedMark: later changes are the agent's.
 func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
-	_, err := sh(
-		ctx,
-		box,
-		sandbox.Command{Timeout: time.Minute},
-		`mkdir -p "$HOME/.arbe" && : >"$HOME/`+copiedMark+`"`,
-	)
+	const script = `mkdir -p "$HOME/.arbe" && : >"$HOME/` + copiedMark + `"`
+	_, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: time.Minute}, script)
 	return err
 }
 
@@ -51,18 +47,11 @@ func Worked(ctx context.Context, box sandbox.Sandbox) (bool, error) {
 	return worked, nil
 }
 
-// prints reports whether a script in a box prints anything. A script that fails is a *sandbox.ExitError.
+// prints reports whether a script in a box prints anything. A script that fails, or complains, is a *sandbox.ExitError.
 func prints(ctx context.Context, box sandbox.Sandbox, script string) (bool, error) {
-	res, err := box.Exec(ctx, sandbox.Command{
-		Argv: []string{"sh", "-c", script}, Timeout: 5 * time.Minute, MaxOutput: 4 << 10,
-	})
-	switch {
-	case err != nil:
-		return false, err
-	case res.TimedOut:
-		return false, fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
-	case res.ExitCode != 0 || len(res.Stderr) > 0:
-		return false, &sandbox.ExitError{Code: res.ExitCode, Stderr: strings.TrimSpace(string(res.Stderr))}
+	res, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: 5 * time.Minute, MaxOutput: 4 << 10}, script)
+	if err == nil && len(res.Stderr) > 0 {
+		err = &sandbox.ExitError{Output: strings.TrimSpace(string(res.Stderr))}
 	}
-	return len(res.Stdout) > 0, nil
+	return len(res.Stdout) > 0, err
 }

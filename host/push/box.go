@@ -85,11 +85,9 @@ func (w *work) bundle(ctx context.Context, whole bool) (commit string, packed bo
 	}
 	message := cmp.Or(strings.TrimSpace(w.o.Intent), "what the run left uncommitted")
 	message = strings.ToValidUTF8(message[:min(len(message), mostMessage)], "")
-	res, err := w.box.Exec(ctx, sandbox.Command{
-		Argv:  []string{"sh", "-c", gatherScript, "sh", w.o.Branch, w.box.Home() + "/" + w.path, how},
-		Stdin: strings.NewReader(message + "\n"), Timeout: transfer, MaxOutput: mostOutput,
-	})
-	if err = ended(res, err); err != nil {
+	c := sandbox.Command{Stdin: strings.NewReader(message + "\n"), Timeout: transfer, MaxOutput: mostOutput}
+	res, err := sandbox.Shell(ctx, w.box, c, gatherScript, w.o.Branch, w.box.Home()+"/"+w.path, how)
+	if err != nil {
 		return "", false, fmt.Errorf("pack the branch %s in the box: %w", w.o.Branch, err)
 	}
 	word, rest, _ := strings.Cut(strings.TrimSpace(string(res.Stdout)), " ")
@@ -131,23 +129,8 @@ func (w *work) discard(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	_, _ = w.box.Exec(ctx, sandbox.Command{
-		Argv:    []string{"sh", "-c", discardScript, "sh", w.box.Home() + "/" + w.path, w.o.Branch, w.pushed},
-		Timeout: cleanupTime, MaxOutput: mostOutput,
-	})
-}
-
-// ended returns the error of a command in a box that failed.
-func ended(res sandbox.Result, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case res.TimedOut:
-		return errors.New("timed out")
-	case res.ExitCode != 0:
-		return &sandbox.ExitError{Code: res.ExitCode, Stderr: strings.TrimSpace(string(res.Stderr))}
-	}
-	return nil
+	c := sandbox.Command{Timeout: cleanupTime, MaxOutput: mostOutput}
+	_, _ = sandbox.Shell(ctx, w.box, c, discardScript, w.box.Home()+"/"+w.path, w.o.Branch, w.pushed)
 }
 
 // Unsaved is the work in a box's working directory that may exist there only.
@@ -181,10 +164,9 @@ const unsavedTimeout = 2 * time.Minute
 // CountUnsaved counts the work that may exist in the box only. All of it runs in the box. After an error the count is
 // unknown, and the box must be kept.
 func CountUnsaved(ctx context.Context, b Box) (Unsaved, error) {
-	res, err := b.Exec(ctx, sandbox.Command{
-		Argv: []string{"sh", "-c", unsavedScript}, Timeout: unsavedTimeout, MaxOutput: mostOutput,
-	})
-	if err = ended(res, err); err != nil {
+	c := sandbox.Command{Timeout: unsavedTimeout, MaxOutput: mostOutput}
+	res, err := sandbox.Shell(ctx, b, c, unsavedScript)
+	if err != nil {
 		return Unsaved{}, fmt.Errorf("look for unsaved work in the box: %w", err)
 	}
 	m := unsavedAnswer.FindStringSubmatch(string(res.Stdout))

@@ -87,34 +87,24 @@ func cloneByGit(ctx context.Context, box Sandbox, r Repository, address, token s
 	if r.Depth > 0 {
 		depth = strconv.Itoa(r.Depth)
 	}
+	script, ref := cloneScript, r.Branch
 	switch {
 	case r.Tag != "":
-		c.Argv = []string{"sh", "-c", fetchScript, "sh", address, depth, "refs/tags/" + r.Tag}
+		script, ref = fetchScript, "refs/tags/"+r.Tag
 	case r.Commit != "":
-		c.Argv = []string{"sh", "-c", fetchScript, "sh", address, depth, r.Commit}
-	default:
-		c.Argv = []string{"sh", "-c", cloneScript, "sh", address, depth, r.Branch}
+		script, ref = fetchScript, r.Commit
 	}
-	if err := scripted(ctx, box, c); err != nil {
-		return fmt.Errorf("clone %s: %w", plain(address), redacted(err, token))
-	}
-	return nil
-}
-
-// scripted runs a command to its end. Another exit status than 0 is an error with the end of its output.
-func scripted(ctx context.Context, box Sandbox, c Command) error {
-	res, err := box.Exec(ctx, c)
+	_, err = Shell(ctx, box, c, script, address, depth, ref)
+	var failed *ExitError
 	switch {
-	case err != nil:
-		return err
-	case res.TimedOut:
-		return fmt.Errorf("timed out after %v", c.Timeout)
-	case res.ExitCode == 127:
-		return errors.New("the box has no git" + after(string(res.Stderr)))
-	case res.ExitCode != 0:
-		return fmt.Errorf("git: exit status %d%s", res.ExitCode, after(string(res.Stderr)+string(res.Stdout)))
+	case err == nil:
+		return nil
+	case errors.As(err, &failed) && failed.Code == 127:
+		err = errors.New("the box has no git" + after(failed.Output))
+	case errors.As(err, &failed):
+		err = fmt.Errorf("git: exit status %d%s", failed.Code, after(failed.Output))
 	}
-	return nil
+	return fmt.Errorf("clone %s: %w", plain(address), redacted(err, token))
 }
 
 // At returns the box with another working directory, path below the workspace. The directory need not exist.

@@ -210,14 +210,6 @@ var ErrGone = errors.New("the sandbox is gone")
 // here.
 var ErrForeign = errors.New("belongs to another machine or data folder")
 
-// ExitError is the end of a command in a box that has failed, for those who treat that as an error.
-type ExitError struct {
-	Code   int
-	Stderr string
-}
-
-func (e *ExitError) Error() string { return fmt.Sprintf("exit status %d: %s", e.Code, e.Stderr) }
-
 // ConfinedError is returned for a path that leads out of the folder Root.
 type ConfinedError struct{ Path, Root string }
 

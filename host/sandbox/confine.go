@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"path"
 	"strings"
 )
@@ -25,6 +26,17 @@ func confineFile(root, p string) (string, error) {
 		return "", &ConfinedError{Path: p, Root: root}
 	}
 	return abs, err
+}
+
+// check returns the command's directory in a box with a working directory, or why no box runs the command.
+func (c Command) check(work string) (dir string, err error) {
+	if len(c.Argv) == 0 {
+		return "", errors.New("empty argv")
+	}
+	if err := checkEnv(c.Env); err != nil {
+		return "", err
+	}
+	return confine(work, c.Dir)
 }
 
 // checkWork returns o.Work, which must be below the workspace or "".

@@ -104,8 +104,8 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if q.Volumes, err = p.mounts(ctx, o.Volumes); err != nil {
 		return nil, err
 	}
-	begin, err := o.beginBranch(ctx, repo.address)
-	if err != nil {
+	r := Repository{Work: o.Branch}
+	if err := r.begin(ctx, repo.address, o.Token); err != nil {
 		return nil, err
 	}
 	o.step("creating the box")
@@ -122,7 +122,7 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.setUp(ctx, i, o, repo, begin)
+	b, err := p.setUp(ctx, i, o, repo, r)
 	if err != nil {
 		return nil, errors.Join(err, p.discard(ctx, i.ID))
 	}
@@ -144,18 +144,13 @@ func newOrder(c Config, o Options, repo repository) order {
 	labels := boxLabels(o)
 	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, workName(repo))})
 	q := order{
-		Name: boxName(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
+		Name: boxName(), Snapshot: cmp.Or(o.Snapshot, c.Snapshot), Target: cmp.Or(o.Target, c.Target), Env: o.Env,
+		Labels:   labels,
 		AutoStop: wholeMinutes(o.AutoStop),
 		CPU:      o.Resources.CPU, Memory: o.Resources.Memory, Disk: o.Resources.Disk,
 	}
-	if o.Snapshot != "" {
-		q.Snapshot = o.Snapshot
-	}
 	if o.Image != "" {
 		q.Snapshot, q.Build = "", &build{"FROM " + o.Image + "\n"}
-	}
-	if o.Target != "" {
-		q.Target = o.Target
 	}
 	if o.Ephemeral {
 		q.AutoDelete = new(int)
@@ -256,7 +251,7 @@ func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 }
 
 // setUp prepares the working directory of a new box.
-func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
+func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository, r Repository) (*daytonaBox, error) {
 	o.step("starting the box " + i.ID)
 	i, err := p.started(ctx, i, nil)
 	if err != nil {
@@ -270,6 +265,5 @@ func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository,
 		return b, b.folder(ctx, b.work, 0o755)
 	}
 	o.step("cloning " + repo.owner + "/" + repo.name)
-	b.branch = begin
-	return b, b.clone(ctx, repo.address, begin, o.Token)
+	return b, b.cloneByDaemon(ctx, repo.address, r, o.Token)
 }

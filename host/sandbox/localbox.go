@@ -26,8 +26,6 @@ type localBox struct {
 	id  string
 	dir string
 	rec record
-
-	branch Branch
 }
 
 func (b *localBox) Ref() Ref        { return Ref{LocalName, b.id} }
@@ -183,8 +181,8 @@ func (b *localBox) family(procs []Process) *family {
 	return f
 }
 
-func (b *localBox) Destroy(ctx context.Context) error {
-	b.Stop()
+// destroy ends the box's processes and removes its folder.
+func (b *localBox) destroy(ctx context.Context) error {
 	procs, err := b.readDetached()
 	if err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)

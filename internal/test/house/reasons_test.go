@@ -30,7 +30,7 @@ var manyFiles = map[string]reason{
 	"host/log/jetstream":        {22, "an engine: a file for each kind of request to NATS, behind seven methods"},
 	"host/log/pebble":           {23, "an engine: a file for each part of its store, behind seven methods"},
 	"host/page":                 {20, "a file for each page and each kind of item"},
-	"host/sandbox":              {32, "two providers that share some thirty unexported names: how a command runs and is cut off, output limits, confined paths. One set of tests holds both"},
+	"host/sandbox":              {26, "two providers that share some thirty unexported names: how a command runs and is cut off, output limits, confined paths. One set of tests holds both"},
 	"host/server":               {16, "the thread API: a file for each of its routes, and what stands in front of all"},
 	"host/view":                 {15, "a file for each agent's items and for each kind of text"},
 	"internal/test/fakedaytona": {18, "a double of Daytona: a file for each of its APIs"},

@@ -468,7 +468,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 }
 
 // inlineFiles reads the files that --file names.
-func inlineFiles(named []string) (files []launch.Inline, err error) {
+func inlineFiles(named []string) (files []launch.File, err error) {
 	for _, f := range named {
 		source, path, _ := strings.Cut(f, ":")
 		if source == "" || path == "" || strings.Contains(path, "\n") {
@@ -478,7 +478,7 @@ func inlineFiles(named []string) (files []launch.Inline, err error) {
 		if err != nil {
 			return nil, cmdline.Unread("--file", err)
 		}
-		files = append(files, launch.Inline{Path: path, Content: content})
+		files = append(files, launch.File{Path: "~/" + path, Content: content, Mode: 0o600, Sensitive: true})
 	}
 	return files, nil
 }

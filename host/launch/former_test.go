@@ -185,7 +185,7 @@ func TestFormerBoxHad(t *testing.T) {
 				Make: launch.Make{
 					Repositories: []launch.Repository{{Path: "r"}}, Setup: []launch.Command{{Run: "make"}},
 				},
-				Files: []launch.Inline{{Path: "f"}},
+				Files: []launch.File{{Path: "~/f"}},
 			}, "",
 		},
 	} {

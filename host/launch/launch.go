@@ -73,23 +73,16 @@ type Task struct {
 	// Secrets returns more variables of the agent, whose values are removed from all that is posted; nil for none. It
 	// is called before a box is made, and its error ends the launch. A variable of Env outranks one of the same name.
 	Secrets func(ctx context.Context) (map[string]string, error)
-	Files   []Inline // in the box user's home folder
-	Dir     Tree     // a folder of this host to copy into the box; nil for none
+	Files   []File // secrets in the box user's home folder
+	Dir     Tree   // a folder of this host to copy into the box; nil for none
 	Setup   Setup
 	Make    Make // what a new box gets first, by its environment
-}
-
-// Inline is a small file to make in the box, with mode 0600.
-type Inline struct {
-	Path    string // relative to the home folder
-	Content []byte
 }
 
 // Setup is the user's own commands. They run one after the other in the working directory, before the runner.
 type Setup struct {
 	Commands []string // for sh
 	Env      map[string]string
-	Timeout  time.Duration // of each; 0: 10 minutes
 }
 
 // Agent is the name of the agent's program, and the npm package that installs it.
@@ -160,12 +153,9 @@ const cleanupTimeout = 30 * time.Second
 type BusyError struct{ Thread, Run string }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf(
-		"thread %s has a run that is still running (%s): wait for it, or end it with arbe cancel; "+
-			"if it is dead, use arbe reconcile",
-		e.Thread,
-		e.Run,
-	)
+	const text = "thread %s has a run that is still running (%s): wait for it, or end it with arbe cancel; " +
+		"if it is dead, use arbe reconcile"
+	return fmt.Sprintf(text, e.Thread, e.Run)
 }
 
 // ErrRow is returned by a launch without Rows for a thread whose box has a row.

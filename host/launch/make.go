@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -162,22 +161,31 @@ type cloner interface {
 func (m Make) Fill(ctx context.Context, box sandbox.Sandbox, step Step) error {
 	for _, r := range m.Repositories {
 		if err := step(ctx, thread.StepRepository, r.Repo, func() error {
-			return within(box, r.Path, func(b sandbox.Sandbox) error { return b.(cloner).Clone(ctx, r.Repository) })
+			b, err := within(box, r.Path)
+			if err != nil {
+				return err
+			}
+			return b.(cloner).Clone(ctx, r.Repository)
 		}); err != nil {
 			return fmt.Errorf("repository %s: %w", r.Repo, err)
 		}
 	}
 	for _, f := range m.Folders {
 		if err := step(ctx, thread.StepFolder, f.String(), func() error {
-			if err := makeFolder(ctx, box, f.Path); err != nil {
+			b, err := within(box, f.Path)
+			if err != nil {
 				return err
 			}
-			return within(box, f.Path, func(b sandbox.Sandbox) error { return f.CopyIn(ctx, b, true) })
+			c := sandbox.Command{Timeout: time.Minute}
+			if _, err := sandbox.Shell(ctx, box, c, `mkdir -p -- "$1"`, b.WorkDir()); err != nil {
+				return err
+			}
+			return f.CopyIn(ctx, b, true)
 		}); err != nil {
 			return fmt.Errorf("copy %s into the sandbox: %w", f, err)
 		}
 	}
-	if err := m.noteSecrets(ctx, box); err != nil {
+	if err := noteSecrets(ctx, box, m.Files); err != nil {
 		return err
 	}
 	for _, f := range m.Files {
@@ -186,28 +194,6 @@ func (m Make) Fill(ctx context.Context, box sandbox.Sandbox, step Step) error {
 		}
 	}
 	return nil
-}
-
-// noteSecrets notes the files that are secrets.
-func (m Make) noteSecrets(ctx context.Context, box sandbox.Sandbox) error {
-	var paths []string
-	for _, f := range m.Files {
-		if !f.Sensitive {
-			continue
-		}
-		file, is := strings.CutPrefix(f.Path, "~/")
-		if !is {
-			first, rest, _ := strings.Cut(f.Path, "/")
-			if err := within(box, first, func(b sandbox.Sandbox) error {
-				file = path.Join(b.WorkDir(), rest)
-				return nil
-			}); err != nil {
-				return err
-			}
-		}
-		paths = append(paths, file)
-	}
-	return noteSecrets(ctx, box, paths)
 }
 
 // SetUp runs the environment's commands in a new box, each a step. secrets are those of the environment.
@@ -223,60 +209,61 @@ func (m Make) SetUp(
 			}
 		}
 		maps.Copy(env, c.Env)
-		if err := step(ctx, thread.StepCommand, c.Run, func() error {
-			_, err := sandbox.Shell(ctx, box, sandbox.Command{Env: env, Timeout: c.Timeout, Output: output}, inPath+c.Run)
+		c.Env = env
+		if err := c.do(ctx, box, step, output); err != nil {
 			return err
-		}); err != nil {
-			return fmt.Errorf("setup command %q: %w", c.Run, err)
 		}
 	}
 	return nil
 }
 
-// within calls do with the box as it is with the working directory path.
-func within(box sandbox.Sandbox, path string, do func(sandbox.Sandbox) error) error {
-	p, is := box.(placer)
-	if !is {
-		return fmt.Errorf("the sandbox %s has no workspace", box.Ref())
-	}
-	at, err := p.At(path)
-	if err != nil {
-		return err
-	}
-	return do(at)
-}
-
-// makeFolder makes a folder below the workspace.
-func makeFolder(ctx context.Context, box sandbox.Sandbox, path string) error {
-	return within(box, path, func(b sandbox.Sandbox) error {
-		_, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: time.Minute}, `mkdir -p -- "$1"`, b.WorkDir())
+// do runs the command in a box, as a step. Its secrets are in its Env.
+func (c Command) do(ctx context.Context, box sandbox.Sandbox, step Step, output func(sandbox.Stream, []byte)) error {
+	err := step(ctx, thread.StepCommand, c.Run, func() error {
+		limits := sandbox.Command{Env: c.Env, Timeout: c.Timeout, Output: output}
+		_, err := sandbox.Shell(ctx, box, limits, inPath+c.Run)
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("setup command %q: %w", c.Run, err)
+	}
+	return nil
 }
+
+// within returns the box with the working directory path.
+func within(box sandbox.Sandbox, path string) (sandbox.Sandbox, error) {
+	p, is := box.(placer)
+	if !is {
+		return nil, fmt.Errorf("the sandbox %s has no workspace", box.Ref())
+	}
+	return p.At(path)
+}
+
+// inHome begins the path of a file below the home folder.
+const inHome = "~/"
 
 // put makes the file.
 func (f File) put(ctx context.Context, box sandbox.Sandbox) error {
 	file := sandbox.File{
 		Path: f.Path, Content: bytes.NewReader(f.Content), Size: int64(len(f.Content)), Mode: f.Mode,
 	}
-	if path, is := strings.CutPrefix(f.Path, "~/"); is {
+	if path, is := strings.CutPrefix(f.Path, inHome); is {
 		file.Path, file.InHome = path, true
 		return box.Upload(ctx, file)
 	}
 	// Upload takes paths below the working directory: that is the workspace's folder which the path begins with.
 	first, rest, below := strings.Cut(f.Path, "/")
-	if !below {
-		return within(box, first, func(b sandbox.Sandbox) error { return putBeside(ctx, box, b.WorkDir(), f) })
-	}
-	return within(box, first, func(b sandbox.Sandbox) error {
+	b, err := within(box, first)
+	switch {
+	case err != nil:
+		return err
+	case below:
 		file.Path = rest
 		return b.Upload(ctx, file)
-	})
-}
-
-// putBeside makes a file in the workspace itself, at an absolute path.
-func putBeside(ctx context.Context, box sandbox.Sandbox, path string, f File) error {
+	}
+	// The file is in the workspace itself.
 	c := sandbox.Command{Timeout: time.Minute, Stdin: bytes.NewReader(f.Content)}
-	_, err := sandbox.Shell(ctx, box, c, `umask 077; cat >"$1" && chmod "$2" "$1"`, path, fmt.Sprintf("%04o", f.Mode.Perm()))
+	mode := fmt.Sprintf("%04o", f.Mode.Perm())
+	_, err = sandbox.Shell(ctx, box, c, `umask 077; cat >"$1" && chmod "$2" "$1"`, b.WorkDir(), mode)
 	return err
 }

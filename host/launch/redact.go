@@ -3,6 +3,7 @@ package launch
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -28,10 +29,7 @@ func (t Task) redactor() *redact.Redactor {
 		add(c.Env, false)
 	}
 	r := redact.New(environ, names)
-	for _, f := range t.Files {
-		r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), redact.MaxSecretFile)]))
-	}
-	for _, f := range t.Make.Files {
+	for _, f := range slices.Concat(t.Files, t.Make.Files) {
 		if f.Sensitive {
 			r.Add(path.Base(f.Path), string(f.Content[:min(len(f.Content), redact.MaxSecretFile)]))
 		}

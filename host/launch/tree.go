@@ -31,27 +31,24 @@ func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
 func FolderChanged(ctx context.Context, box sandbox.Sandbox) (bool, error) {
 	const script = `[ -e "$HOME/` + copiedMark + `" ] || { echo unmarked; exit; }
 find . -cnewer "$HOME/` + copiedMark + `" -print | head -n 1`
-	changed, err := prints(ctx, box, script)
-	if err != nil {
-		return false, fmt.Errorf("look for changes in the folder: %w", err)
-	}
-	return changed, nil
+	return prints(ctx, box, "look for changes in the folder", script)
 }
 
 // Worked reports whether a runner or a command was ever started in a box. In any other box nobody has left work.
 func Worked(ctx context.Context, box sandbox.Sandbox) (bool, error) {
-	worked, err := prints(ctx, box, `ls -d "$HOME/`+sandbox.RunnerLog+`" "$HOME/`+CommandLogs+`" 2>/dev/null || :`)
-	if err != nil {
-		return false, fmt.Errorf("look for a runner's traces: %w", err)
-	}
-	return worked, nil
+	const script = `ls -d "$HOME/` + sandbox.RunnerLog + `" "$HOME/` + CommandLogs + `" 2>/dev/null || :`
+	return prints(ctx, box, "look for a runner's traces", script)
 }
 
-// prints reports whether a script in a box prints anything. A script that fails, or complains, is a *sandbox.ExitError.
-func prints(ctx context.Context, box sandbox.Sandbox, script string) (bool, error) {
+// prints reports whether a script in a box, which does something, prints anything. A script that fails, or complains,
+// is a *sandbox.ExitError.
+func prints(ctx context.Context, box sandbox.Sandbox, doing, script string) (bool, error) {
 	res, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: 5 * time.Minute, MaxOutput: 4 << 10}, script)
 	if err == nil && len(res.Stderr) > 0 {
 		err = &sandbox.ExitError{Output: strings.TrimSpace(string(res.Stderr))}
 	}
-	return len(res.Stdout) > 0, err
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", doing, err)
+	}
+	return len(res.Stdout) > 0, nil
 }

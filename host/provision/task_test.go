@@ -58,7 +58,7 @@ func TestTemporary(t *testing.T) {
 func TestTask(t *testing.T) {
 	h := &Host{
 		Box: sandbox.Options{GitHub: "https://github.example", Target: "eu"}, Token: "operator's",
-		Env: map[string]string{"KEY": "value"}, Files: []launch.Inline{{Path: ".npmrc"}},
+		Env: map[string]string{"KEY": "value"}, Files: []launch.File{{Path: "~/.npmrc"}},
 	}
 	for _, tt := range []struct {
 		name             string

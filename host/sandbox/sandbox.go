@@ -28,8 +28,8 @@ type Ref struct {
 func (r Ref) String() string { return r.Provider + ":" + r.ID }
 
 // Sandbox is one box: where it is, and how a program and files get into it. Its methods may be used concurrently. The
-// boxes of this package's providers can do more (Alive, Snapshot, Stop, At, Clone); who needs that declares an interface
-// of its own.
+// boxes of this package's providers can do more (Alive, Snapshot, Stop, At, Clone); who needs that declares an
+// interface of its own.
 type Sandbox interface {
 	Ref() Ref
 	// WorkDir is the folder of the repository or the folder that is worked on, absolute in the box.

@@ -17,8 +17,8 @@ type executor interface {
 	Exec(ctx context.Context, c Command) (Result, error)
 }
 
-// Shell runs a shell script with arguments in a box. c has all of the command but Argv. A script that times out or fails
-// is an error: the latter is an *ExitError.
+// Shell runs a shell script with arguments in a box. c is the command without its Argv. A script that times out, or
+// fails, is an error: an *ExitError if it fails.
 func Shell(ctx context.Context, box executor, c Command, script string, args ...string) (Result, error) {
 	c.Argv = append([]string{"sh", "-c", script, "sh"}, args...)
 	res, err := box.Exec(ctx, c)

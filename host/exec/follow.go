@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -14,9 +15,7 @@ import (
 func Follow(
 	ctx context.Context, cl *client.Client, execID, offset string, f func(thread.ExecOutput) error,
 ) (end thread.ExecFinished, ok bool, err error) {
-	if offset == "" {
-		offset = "0"
-	}
+	offset = cmp.Or(offset, "0")
 	err = cl.Only("signal.exec.").Follow(ctx, offset, func(e thread.Entry) error {
 		id, _, is := thread.ParseExecID(e.ID)
 		if !is || id != execID || ok {

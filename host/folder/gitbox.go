@@ -133,12 +133,7 @@ func (r *remote) objects(
 }
 
 // shown is a folder's path for a message.
-func shown(dir string) string {
-	if dir == "" {
-		return "."
-	}
-	return dir
-}
+func shown(dir string) string { return cmp.Or(dir, ".") }
 
 // repositories returns the folders of a manifest that have a .git, the deepest first: a submodule is before the
 // repository that names its commit.
@@ -188,9 +183,8 @@ type Base struct {
 
 // clone returns a copy of which the files may be changed.
 func (b Base) clone() Base {
-	b.Manifest = maps.Clone(b.Manifest)
-	if b.Manifest == nil {
-		b.Manifest = Manifest{}
-	}
+	files := Manifest{}
+	maps.Copy(files, b.Manifest)
+	b.Manifest = files
 	return b
 }

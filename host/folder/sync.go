@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/folder/repository"
@@ -198,12 +199,7 @@ func (s Sync) changes(box Manifest, match matcher) (list []change, skipped []str
 			consider(change{path: path, base: e})
 		}
 	}
-	slices.SortFunc(list, func(a, b change) int {
-		if a.path < b.path {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b change) int { return strings.Compare(a.path, b.path) })
 	return list, slices.Sorted(maps.Keys(held))
 }
 

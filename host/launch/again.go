@@ -41,8 +41,8 @@ func (g *launching) begin(ctx context.Context) error {
 // unbegun returns the error of a run's beginning. Where the answer was lost and the run is on the thread, the failure
 // is posted there, too.
 func (g *launching) unbegun(ctx context.Context, cause error) error {
-	var busy *BusyError
-	if errors.Is(cause, ErrLaunched) || errors.Is(cause, ErrCancelled) || errors.As(cause, &busy) {
+	_, busy := errors.AsType[*BusyError](cause)
+	if busy || errors.Is(cause, ErrLaunched) || errors.Is(cause, ErrCancelled) {
 		return cause
 	}
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)

@@ -46,8 +46,7 @@ const reachFor = 2 * time.Minute
 // environment that it is going to have. A box without a way to the server would work unnoticed.
 func Reach(ctx context.Context, box sandbox.Sandbox, env map[string]string) error {
 	_, err := sandbox.Shell(ctx, box, sandbox.Command{Env: env, Timeout: reachFor}, InRunnerPath, "reach")
-	var failed *sandbox.ExitError
-	if errors.As(err, &failed) && failed.Output != "" {
+	if failed, is := errors.AsType[*sandbox.ExitError](err); is && failed.Output != "" {
 		err = errors.New(strings.TrimPrefix(failed.Last(), "arbe-pi-runner: "))
 	}
 	if err != nil {

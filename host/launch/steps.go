@@ -27,11 +27,7 @@ const stepTimeout = 20 * time.Second
 
 func newSteps(g *launching) *steps {
 	run, _ := g.thread.fold.Run(g.Run)
-	s := &steps{g: g, every: g.WaitEvery, next: run.Setups}
-	if s.every == 0 {
-		s.every = 30 * time.Second
-	}
-	return s
+	return &steps{g: g, every: cmp.Or(g.WaitEvery, 30*time.Second), next: run.Setups}
 }
 
 // do runs one step and posts it with its kind; it posts no step with the kind "".
@@ -52,8 +48,7 @@ func (s *steps) do(ctx context.Context, kind, name string, step func() error) er
 		}
 	})
 	err := step()
-	var failed *sandbox.ExitError
-	if errors.As(err, &failed) { // before it is cut: a part of a secret is not found
+	if failed, is := errors.AsType[*sandbox.ExitError](err); is { // before it is cut: a part of a secret is not found
 		failed.Output = s.g.redact.Text(failed.Output)
 	}
 	s.g.flush()

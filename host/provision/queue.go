@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,18 +61,10 @@ type Provisioner struct {
 }
 
 func (p Provisioner) withDefaults() Provisioner {
-	if p.Most == 0 {
-		p.Most = 4
-	}
-	if p.Every == 0 {
-		p.Every = 500 * time.Millisecond
-	}
-	if p.Lease == 0 {
-		p.Lease = 20 * time.Second
-	}
-	if p.Tries == 0 {
-		p.Tries = 10
-	}
+	p.Most = cmp.Or(p.Most, 4)
+	p.Every = cmp.Or(p.Every, 500*time.Millisecond)
+	p.Lease = cmp.Or(p.Lease, 20*time.Second)
+	p.Tries = cmp.Or(p.Tries, 10)
 	return p
 }
 

@@ -61,8 +61,7 @@ func (h *Host) Announce(ctx context.Context, o rows.Task) error {
 		return err
 	}
 	err = Announce(ctx, cl, o)
-	var se *client.StatusError
-	if errors.As(err, &se) && se.Status == http.StatusConflict {
+	if se, is := errors.AsType[*client.StatusError](err); is && se.Status == http.StatusConflict {
 		h.Log.Warn("task not announced: the id is taken", "thread", o.Thread, "parent", o.Parent)
 		return nil
 	}
@@ -101,8 +100,7 @@ func (h *Host) Refuse(ctx context.Context, o rows.Task, cause error) error {
 
 // waits gives the error about another run on a task's thread its sentinel.
 func waits(err error) error {
-	var other *launch.BusyError
-	if errors.As(err, &other) {
+	if _, other := errors.AsType[*launch.BusyError](err); other {
 		err = fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	return err
@@ -110,17 +108,16 @@ func waits(err error) error {
 
 // Temporary implements Tasks.
 func (*Host) Temporary(err error) bool {
-	var se *client.StatusError
-	if errors.As(err, &se) {
+	if se, is := errors.AsType[*client.StatusError](err); is {
 		switch se.Status {
 		case http.StatusBadRequest, http.StatusConflict, http.StatusGone, http.StatusRequestEntityTooLarge:
 			return false
 		}
 		return true
 	}
-	var claimed *rows.ClaimedError
-	var doubt *reap.DoubtError
-	return rows.IsAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) || errors.As(err, &doubt) ||
+	_, claimed := errors.AsType[*rows.ClaimedError](err)
+	_, doubt := errors.AsType[*reap.DoubtError](err)
+	return claimed || doubt || rows.IsAway(err) || sandbox.Temporary(err) ||
 		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -77,10 +77,8 @@ func (p *Daytona) check(o Options) (repo repository, err error) {
 		}
 		repo.address = RepoAddress(server, repo.owner, repo.name)
 	}
-	if o.Branch != "" {
-		if err := checkBranch(o.Branch); err != nil {
-			return repo, err
-		}
+	if err := checkBranch(o.Branch); err != nil {
+		return repo, err
 	}
 	if err := checkResources(o.Resources, o.Image); err != nil {
 		return repo, err
@@ -135,14 +133,14 @@ func boxName() string { return "arbe-" + uuid.NewString() }
 // lacksSnapshot reports whether a box was refused because there is no such snapshot. The answer has no code: of a
 // request that names a snapshot and is valid, other refusals are about limits.
 func lacksSnapshot(err error) bool {
-	var e *apiError
-	return errors.As(err, &e) && e.status == http.StatusBadRequest && strings.HasPrefix(e.message, "Snapshot ")
+	e, is := errors.AsType[*apiError](err)
+	return is && e.status == http.StatusBadRequest && strings.HasPrefix(e.message, "Snapshot ")
 }
 
 // newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
 func newOrder(c Config, o Options, repo repository) order {
 	labels := boxLabels(o)
-	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, workName(repo))})
+	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, repo.name, workFolder)})
 	q := order{
 		Name: boxName(), Snapshot: cmp.Or(o.Snapshot, c.Snapshot), Target: cmp.Or(o.Target, c.Target), Env: o.Env,
 		Labels:   labels,
@@ -156,14 +154,6 @@ func newOrder(c Config, o Options, repo repository) order {
 		q.AutoDelete = new(int)
 	}
 	return q
-}
-
-// workName returns the name of the working directory.
-func workName(repo repository) string {
-	if repo.name == "" {
-		return "work"
-	}
-	return repo.name
 }
 
 // order requests a box. If the answer is lost, the box may exist: order then finds it by its name, which unlike the
@@ -182,9 +172,8 @@ func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 	if err == nil {
 		err = errors.New("daytona: create a box: the answer names no box")
 	}
-	var refused *apiError
 	looks := 12 // about ten seconds: a request that was abandoned may still arrive
-	if errors.As(err, &refused) && refused.status/100 == 4 && refused.status != http.StatusRequestTimeout {
+	if refused, is := errors.AsType[*apiError](err); is && refused.status/100 == 4 && refused.status != http.StatusRequestTimeout {
 		if refused.status != http.StatusBadRequest {
 			return info{}, err
 		}
@@ -245,7 +234,7 @@ func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 	}
 	b.home = path.Clean(home.Dir)
 	if b.work, err = confineFile(b.workspace(), i.Labels[labelWork]); err != nil || path.IsAbs(i.Labels[labelWork]) {
-		b.work = path.Join(b.workspace(), workName(repository{}))
+		b.work = path.Join(b.workspace(), workFolder)
 	}
 	return b, nil
 }

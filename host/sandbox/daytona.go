@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,19 +54,10 @@ func NewDaytona(c Config) (*Daytona, error) {
 	if c.Key == "" {
 		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)")
 	}
-	if c.URL == "" {
-		c.URL = DaytonaURL
-	}
-	if c.GitHub == "" {
-		c.GitHub = GitHub
-	}
-	if c.Pace <= 0 {
-		c.Pace = 100 * time.Millisecond
-	}
-	if c.LookTimeout <= 0 {
-		c.LookTimeout = 20 * time.Second
-	}
-	c.URL, c.GitHub = strings.TrimRight(c.URL, "/"), strings.TrimRight(c.GitHub, "/")
+	c.URL = strings.TrimRight(cmp.Or(c.URL, DaytonaURL), "/")
+	c.GitHub = serverOf(c.GitHub)
+	c.Pace = cmp.Or(c.Pace, 100*time.Millisecond)
+	c.LookTimeout = cmp.Or(c.LookTimeout, 20*time.Second)
 	return &Daytona{client: newClient(c), conf: c}, nil
 }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,9 +106,7 @@ func (b *daytonaBox) execute(ctx context.Context, s script) (output string, code
 	if err != nil {
 		return "", -1, fmt.Errorf("daytona: %s: %w", s.doing, err)
 	}
-	if s.limit == 0 {
-		s.limit = attempt
-	}
+	s.limit = cmp.Or(s.limit, attempt)
 	body := map[string]any{
 		// The daemon's shell reads its commands from its input: a command that reads it, too, would swallow the rest.
 		"command": line + " </dev/null",
@@ -168,8 +167,7 @@ func (b *daytonaBox) ask(ctx context.Context, doing, text string, args ...string
 // stopped box no process runs.
 func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
 	output, code, err := b.ask(ctx, "look at a process", aliveScript, fmt.Sprint(p.PID))
-	var asleep *asleepError
-	if errors.As(err, &asleep) {
+	if _, asleep := errors.AsType[*asleepError](err); asleep {
 		return false, nil
 	}
 	if err != nil {

@@ -78,7 +78,7 @@ func isPath(repo string) bool {
 
 // checkBranch refuses names that git could take for an option. git itself checks the rest.
 func checkBranch(branch string) error {
-	if branch == "" || strings.HasPrefix(branch, "-") || strings.ContainsAny(branch, "\x00 :") {
+	if strings.HasPrefix(branch, "-") || strings.ContainsAny(branch, "\x00 :") {
 		return fmt.Errorf("invalid branch name %q", branch)
 	}
 	return nil

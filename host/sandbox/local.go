@@ -105,10 +105,8 @@ func (p *Local) check(o Options) (rec record, err error) {
 			return rec, err
 		}
 	}
-	if o.Branch != "" {
-		if err := checkBranch(o.Branch); err != nil {
-			return rec, err
-		}
+	if err := checkBranch(o.Branch); err != nil {
+		return rec, err
 	}
 	if err := o.checkLocal(); err != nil {
 		return rec, err
@@ -160,10 +158,8 @@ func (o Options) step(what string) {
 
 // boxLabels returns the labels of a box with these options.
 func boxLabels(o Options) map[string]string {
-	labels := maps.Clone(o.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, o.Labels)
 	if o.Ephemeral {
 		labels[LabelEphemeral] = "true"
 	}

@@ -33,10 +33,8 @@ type Repository struct {
 func (r Repository) source(github string) (address, token string, err error) {
 	github = cmp.Or(r.GitHub, github)
 	for _, ref := range []string{r.Branch, r.Tag, r.Work} {
-		if ref != "" {
-			if err := checkBranch(ref); err != nil {
-				return "", "", err
-			}
+		if err := checkBranch(ref); err != nil {
+			return "", "", err
 		}
 	}
 	switch {
@@ -98,13 +96,12 @@ func cloneByGit(ctx context.Context, box Sandbox, r Repository, address, token s
 		script, ref = fetchScript, r.Commit
 	}
 	_, err = Shell(ctx, box, c, script, address, depth, ref)
-	var failed *ExitError
-	switch {
+	switch failed, is := errors.AsType[*ExitError](err); {
 	case err == nil:
 		return nil
-	case errors.As(err, &failed) && failed.Code == 127:
+	case is && failed.Code == 127:
 		err = errors.New("the box has no git" + after(failed.Output))
-	case errors.As(err, &failed):
+	case is:
 		err = fmt.Errorf("git: exit status %d%s", failed.Code, after(failed.Output))
 	}
 	return fmt.Errorf("clone %s: %w", plain(address), redacted(err, token))

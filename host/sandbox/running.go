@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -30,10 +31,7 @@ func (r *running) begin(ctx context.Context) (run context.Context, limit func(ti
 	run, cancel := context.WithCancelCause(ctx)
 	var timer *time.Timer
 	limit = func(d time.Duration) {
-		if d <= 0 {
-			d = DefaultTimeout
-		}
-		timer = time.AfterFunc(d, func() { cancel(errTimedOut) })
+		timer = time.AfterFunc(cmp.Or(d, DefaultTimeout), func() { cancel(errTimedOut) })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,11 +83,7 @@ type output struct {
 }
 
 func newOutput(c Command) *output {
-	limit := c.MaxOutput
-	if limit <= 0 {
-		limit = DefaultMaxOutput
-	}
-	return &output{limit: limit, pass: c.Output}
+	return &output{limit: cmp.Or(c.MaxOutput, DefaultMaxOutput), pass: c.Output}
 }
 
 func (o *output) add(s Stream, b []byte) {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,10 +29,7 @@ func Shell(ctx context.Context, box executor, c Command, script string, args ...
 	case res.TimedOut:
 		return res, fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
 	case res.ExitCode != 0:
-		words := strings.TrimSpace(string(res.Stderr))
-		if words == "" {
-			words = strings.TrimSpace(string(res.Stdout))
-		}
+		words := cmp.Or(strings.TrimSpace(string(res.Stderr)), strings.TrimSpace(string(res.Stdout)))
 		return res, &ExitError{res.ExitCode, words}
 	}
 	return res, nil

@@ -346,13 +346,13 @@ func (p *program) checkPush(ctx context.Context, box sandbox.Options) error {
 	if err != nil {
 		return cmdline.Usage("--push: %w", err)
 	}
-	state, err := push.Check(ctx, o)
+	commit, err := push.Check(ctx, o)
 	if err != nil {
 		return &cmdline.Exit{Status: exitConfig, Cause: fmt.Errorf("--push: %w", err)}
 	}
-	if state.Exists {
+	if commit != "" {
 		const found = "· the branch %s exists on the remote: the run starts from its commit %.12s\n"
-		fmt.Fprintf(p.stderr, found, o.Branch, state.Commit)
+		fmt.Fprintf(p.stderr, found, o.Branch, commit)
 	}
 	return nil
 }

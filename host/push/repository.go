@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,13 +20,10 @@ import (
 // repository is a bare repository in a temporary folder of the host, from which a branch is pushed. Its git reads no
 // configuration of the user, of the system, or of the box.
 type repository struct {
-	dir    string // of the repository and the bundle
-	remote Remote
-	token  string // "" for a remote that isn't on GitHub
-	url    string // of the remote, after a move
-	ref    string // the branch's full name
-	most   int64
-	o      Options
+	dir string // of the repository and the bundle
+	o   Options
+	url string // of the remote, after a move
+	ref string // the branch's full name
 }
 
 // objectID matches the name of an object, by SHA-1 or SHA-256.
@@ -42,21 +40,16 @@ func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &repository{
-		dir: dir, remote: o.Remote, token: o.Token, url: o.Remote.URL,
-		ref: "refs/heads/" + o.Branch, most: o.MaxBundle, o: o,
+	if o.Remote.Owner == "" {
+		o.Token = "" // it is for GitHub
 	}
+	o.MaxBundle = cmp.Or(o.MaxBundle, DefaultMaxBundle)
+	r := &repository{dir: dir, o: o, url: o.Remote.URL, ref: "refs/heads/" + o.Branch}
 	defer func() {
 		if err != nil {
 			r.remove()
 		}
 	}()
-	if o.Remote.Owner == "" {
-		r.token = ""
-	}
-	if r.most <= 0 {
-		r.most = DefaultMaxBundle
-	}
 	if _, err := r.git(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=", "."}}); err != nil {
 		return nil, err
 	}
@@ -71,8 +64,8 @@ func (r *repository) remove() { _ = os.RemoveAll(r.dir) }
 
 // look returns the refs of the remote.
 func (r *repository) look(ctx context.Context) (map[string]string, error) {
-	if r.remote.overHTTP() {
-		refs, moved, err := discover(ctx, r.o.client(), r.url, r.token)
+	if r.o.Remote.overHTTP() {
+		refs, moved, err := discover(ctx, r.o.client(), r.url, r.o.Token)
 		if err == nil {
 			r.url = moved
 		}
@@ -139,7 +132,7 @@ func (r *repository) download(ctx context.Context, w *work) (_ *os.File, err err
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	if err := w.box.Download(ctx, w.path, &capped{to: f, left: r.most, most: r.most}); err != nil {
+	if err := w.box.Download(ctx, w.path, &capped{to: f, left: r.o.MaxBundle, most: r.o.MaxBundle}); err != nil {
 		return nil, err
 	}
 	_, err = f.Seek(0, io.SeekStart)
@@ -233,11 +226,11 @@ func (r *repository) access(remote bool) []string {
 		return []string{"GIT_ALLOW_PROTOCOL=none"}
 	}
 	config := [][2]string{{"http.followRedirects", "false"}, {"gc.auto", "0"}, {"maintenance.auto", "false"}}
-	if u, err := url.Parse(r.url); err == nil && r.token != "" && r.remote.overHTTP() {
+	if u, err := url.Parse(r.url); err == nil && r.o.Token != "" && r.o.Remote.overHTTP() {
 		header := "http." + u.Scheme + "://" + u.Host + "/.extraHeader"
-		config = append(config, [2]string{header, "Authorization: " + basic(r.token)})
+		config = append(config, [2]string{header, "Authorization: " + basic(r.o.Token)})
 	}
-	env := []string{"GIT_ALLOW_PROTOCOL=" + r.remote.protocol(), "GIT_CONFIG_COUNT=" + strconv.Itoa(len(config))}
+	env := []string{"GIT_ALLOW_PROTOCOL=" + r.o.Remote.protocol(), "GIT_CONFIG_COUNT=" + strconv.Itoa(len(config))}
 	for i, kv := range config {
 		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]),
 			fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))

@@ -65,11 +65,7 @@ func (g *launching) end(ctx context.Context, box sandbox.Sandbox, fresh bool, ca
 	}
 	lasting, cancel := context.WithTimeout(lasting, cleanupTimeout)
 	defer cancel()
-	err := g.giveUp(lasting)
-	if fresh && g.row == nil {
-		err = g.discard(lasting, box.Ref())
-	}
-	return err
+	return g.giveUp(lasting, box, fresh)
 }
 
 // name posts the box of the run. A launch that continues another one in another box posts that, too.

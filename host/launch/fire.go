@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +32,9 @@ func (g *launching) environment(box sandbox.Sandbox) (map[string]string, error) 
 	if t.Limit > 0 {
 		env[variableLimit] = t.Limit.String()
 	}
-	if len(g.secret) > 0 {
-		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
+	if len(g.secrets) > 0 {
+		names := slices.Sorted(maps.Keys(g.secrets))
+		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(names, ","), ",")
 	}
 	if author != "" {
 		env["ARBE_AUTHOR_ID"] = author

@@ -23,7 +23,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -96,7 +95,7 @@ type Provider interface {
 	reap.Provider
 }
 
-// Launcher launches runs with the resources of its host. All fields but Begun, Progress and Log are required.
+// Launcher launches runs with the resources of its host. All fields but Begun and Progress are required.
 type Launcher struct {
 	Provider Provider
 	Agent    Agent
@@ -126,7 +125,6 @@ type Launcher struct {
 
 	Begun    func()            // called once the run is on the thread; nil for none
 	Progress func(step string) // receives each step; nil for none
-	Log      *slog.Logger
 }
 
 // Launched is the result of a launch.
@@ -170,7 +168,6 @@ type launching struct {
 	row    *resolve.Box // of the thread's row; nil without rows, or before it is known
 	fired  bool         // the runner may have been started: its answer is lost
 	again  bool         // an earlier launch has begun the run, and not started its runner
-	secret []string     // names of Env that are secrets
 
 	secrets map[string]string // what Secrets has returned
 
@@ -232,13 +229,13 @@ func (g *launching) resolve(ctx context.Context) error {
 	env := map[string]string{}
 	maps.Copy(env, secrets)
 	maps.Copy(env, g.Env)
-	g.Env, g.secret, g.secrets = env, slices.Sorted(maps.Keys(secrets)), secrets
+	g.Env, g.secrets = env, secrets
 	g.redact = g.redactor()
 	for i := range g.Make.Repositories {
 		r := &g.Make.Repositories[i]
 		r.Token = cmp.Or(r.Token, secrets["GITHUB_TOKEN"])
 	}
-	for _, name := range g.secret {
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		if strings.HasPrefix(name, "ARBE_") {
 			return fmt.Errorf("the secret %s: variables that begin with ARBE_ are the runner's", name)
 		}
@@ -347,10 +344,7 @@ func (l *Launcher) progress(format string, args ...any) {
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	err := g.giveUp(ctx)
-	if fresh && !g.fired && g.row == nil {
-		err = g.discard(ctx, box.Ref())
-	}
+	err := g.giveUp(ctx, box, fresh)
 	if errors.Is(cause, ErrCancelled) {
 		posted := g.post(ctx, g.cancelledEnd())
 		return errors.Join(err, posted, g.endRow(ctx, thread.StatusCancelled, posted))

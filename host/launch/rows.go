@@ -108,12 +108,18 @@ func stillRuns(run string, box sandbox.Ref) error {
 	return fmt.Errorf("the runner of run %s still runs in the sandbox %s: wait for it, or use arbe cancel", run, box)
 }
 
-// giveUp gives the box of a launch of rows up. A box in which the runner may run is left to reconcile.
-func (g *launching) giveUp(ctx context.Context) error {
-	if g.row == nil || g.fired {
+// giveUp gives the box of a failed launch up: its row's, or one that the launch has made. A box in which the runner may
+// run is left to reconcile.
+func (g *launching) giveUp(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
+	switch {
+	case g.fired:
 		return nil
+	case g.row != nil:
+		return g.row.Fail(ctx)
+	case fresh:
+		return g.discard(ctx, box.Ref())
 	}
-	return g.row.Fail(ctx)
+	return nil
 }
 
 // endRow gives the thread's row the end of a launch, once that is on the log.

@@ -38,14 +38,13 @@ type Tasks interface {
 	// Announce posts the task on its parent's thread, once.
 	Announce(ctx context.Context, o rows.Task) error
 	// Launch launches the task. It returns nil also where the run is on the thread already and needs no more of a host,
-	// and ErrBusy where another run is in its way. It posts a failure itself, but for one that is temporary, and after
-	// its context has ended by ErrStopped: the next call continues the launch.
-	Launch(ctx context.Context, o rows.Task) error
+	// and ErrBusy where another run is in its way. again reports that a failure is temporary: another call may succeed.
+	// Launch posts any other failure itself, but for one after its context has ended by ErrStopped: the next call
+	// continues that launch, too.
+	Launch(ctx context.Context, o rows.Task) (again bool, err error)
 	// Refuse posts on the task's thread that it is not launched, and why, where Launch has not. It returns ErrBusy as
 	// Launch does.
 	Refuse(ctx context.Context, o rows.Task, cause error) error
-	// Temporary reports whether a launch that has failed may succeed when it is repeated.
-	Temporary(err error) bool
 }
 
 // Provisioner launches the tasks of a queue. All durations and numbers have defaults.
@@ -192,8 +191,7 @@ func (p Provisioner) attempt(ctx context.Context, o rows.Task) (again bool, err 
 		return p.refuse(ctx, o, fmt.Errorf("the launch was begun %d times, and no host has ended it", o.Attempts-1))
 	}
 	if err == nil {
-		err = p.Host.Launch(ctx, o)
-		again = err != nil && p.Host.Temporary(err)
+		again, err = p.Host.Launch(ctx, o)
 	}
 	if again && !errors.Is(err, ErrBusy) && ctx.Err() == nil && o.Attempts == p.Tries {
 		return p.refuse(ctx, o, fmt.Errorf("%w (tried %d times)", err, o.Attempts))

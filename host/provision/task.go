@@ -69,23 +69,23 @@ func (h *Host) Announce(ctx context.Context, o rows.Task) error {
 }
 
 // Launch implements Tasks.
-func (h *Host) Launch(ctx context.Context, o rows.Task) error {
+func (h *Host) Launch(ctx context.Context, o rows.Task) (again bool, err error) {
 	launcher, task, err := h.prepare(ctx, o)
 	if err == nil {
 		err = h.Remember(o.Thread)
 	}
-	if err != nil {
-		if h.Temporary(err) {
-			return err
-		}
-		return errors.Join(err, h.Refuse(ctx, o, err))
+	switch {
+	case err == nil:
+		_, err = launcher.Launch(ctx, task)
+		err = waits(err)
+	case !temporary(err):
+		err = errors.Join(err, h.Refuse(ctx, o, err))
 	}
-	_, err = launcher.Launch(ctx, task)
 	if errors.Is(err, launch.ErrLaunched) {
 		h.Log.Info("task not launched: its run is on the thread", "thread", o.Thread, "reason", err)
-		return nil
+		err = nil
 	}
-	return waits(err)
+	return temporary(err), err
 }
 
 // Refuse implements Tasks.
@@ -106,8 +106,8 @@ func waits(err error) error {
 	return err
 }
 
-// Temporary implements Tasks.
-func (*Host) Temporary(err error) bool {
+// temporary reports whether a launch that has failed may succeed when it is repeated.
+func temporary(err error) bool {
 	if se, is := errors.AsType[*client.StatusError](err); is {
 		switch se.Status {
 		case http.StatusBadRequest, http.StatusConflict, http.StatusGone, http.StatusRequestEntityTooLarge:
@@ -170,7 +170,7 @@ func (h *Host) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, laun
 		return fail(err)
 	}
 	l.Continued = func(ctx context.Context, err error) bool {
-		return errors.Is(context.Cause(ctx), ErrStopped) || h.Temporary(err)
+		return errors.Is(context.Cause(ctx), ErrStopped) || temporary(err)
 	}
 	return l, t, nil
 }

@@ -48,7 +48,7 @@ func TestTemporary(t *testing.T) {
 		{"an entry that is too large", &client.StatusError{Status: http.StatusRequestEntityTooLarge}, false},
 		{"anything else", errors.New("no such repository"), false},
 	} {
-		if got := (*Host)(nil).Temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {
+		if got := temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
 		}
 	}

@@ -68,6 +68,14 @@ func (b *localBox) there() error {
 	return nil
 }
 
+// root opens the box's folder. No link in the box leads out of a root.
+func (b *localBox) root() (*os.Root, error) {
+	if err := b.there(); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(b.dir)
+}
+
 // BoxVar is the variable that marks all processes of a local box: children inherit it, whatever session they move to,
 // and the runner passes it on to its agent.
 const BoxVar = "AGENT_BOX"
@@ -95,11 +103,7 @@ func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
 			return err
 		}
 	}
-	if err := b.there(); err != nil {
-		return err
-	}
-	// The root keeps links in the box from leading a file out of it.
-	root, err := os.OpenRoot(b.dir)
+	root, err := b.root()
 	if err != nil {
 		return err
 	}

@@ -201,7 +201,6 @@ var wideInterfaces = map[string]reason{
 	"host/log/engine.Engine": {7, "what every user of an engine needs; what only some need is declared where it is used"},
 	"host/provision.Queue":   {4, "a method for each state of a task in the queue"},
 	"host/provision.Rows":    {5, "a method for each kind of row that a launch reads or makes"},
-	"host/provision.Tasks":   {4, "a method for each step of a task"},
 	"host/reap.rowWriter":    {4, "a method for each end of a box's row"},
 	"host/reconcile.Rows":    {13, "a method for each transaction of a pass"},
 	"host/resolve.Rows":      {8, "a method for each transaction in the life of a box"},

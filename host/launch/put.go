@@ -47,7 +47,7 @@ for path; do grep -qxF -e "$path" "$list" || printf '%s\n' "$path" >>"$list" || 
 	return nil
 }
 
-// content is what a box has of a launch already.
+// content describes a box: the things that a launch does not have to bring.
 type content struct {
 	machine string // as uname -m names it
 	runner  string // the SHA-256 of its runner; "" without one

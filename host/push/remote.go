@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/git"
 )
 
 // Remote is a repository to push to.
@@ -157,7 +158,7 @@ func readRefs(from io.Reader) (map[string]string, error) {
 		}
 		text, _, _ := strings.Cut(string(line), "\x00")
 		oid, ref, _ := strings.Cut(strings.TrimSpace(text), " ")
-		if objectID.MatchString(oid) && strings.HasPrefix(ref, "refs/") {
+		if git.IsObject(oid) && strings.HasPrefix(ref, "refs/") {
 			refs[ref] = oid
 		}
 	}

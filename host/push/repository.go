@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,9 +24,6 @@ type repository struct {
 	url string // of the remote, after a move
 	ref string // the branch's full name
 }
-
-// objectID matches the name of an object, by SHA-1 or SHA-256.
-var objectID = regexp.MustCompile(`\A([0-9a-f]{40}|[0-9a-f]{64})\z`)
 
 func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
 	if strings.ContainsAny(o.Token, "\x00\r\n") {
@@ -154,12 +150,9 @@ func (c *capped) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// historic are faults of objects in old public repositories, which servers accept.
-const historic = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
-
 // unpack adds the pack of a bundle. It checks every object, and that all objects that it refers to exist.
 func (r *repository) unpack(ctx context.Context, pack io.Reader) error {
-	args := []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + historic}
+	args := []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + git.Historic}
 	if _, err := r.git(ctx, command{args: args, stdin: pack}); err != nil {
 		return fmt.Errorf("the box's commits are damaged: %w", err)
 	}

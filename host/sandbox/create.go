@@ -173,7 +173,8 @@ func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 		err = errors.New("daytona: create a box: the answer names no box")
 	}
 	looks := 12 // about ten seconds: a request that was abandoned may still arrive
-	if refused, is := errors.AsType[*apiError](err); is && refused.status/100 == 4 && refused.status != http.StatusRequestTimeout {
+	refused, is := errors.AsType[*apiError](err)
+	if is && refused.status/100 == 4 && refused.status != http.StatusRequestTimeout {
 		if refused.status != http.StatusBadRequest {
 			return info{}, err
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -179,12 +178,4 @@ func (r *remote) states(ctx context.Context, dirs []string) (map[string]reposito
 type Base struct {
 	Manifest
 	Repositories map[string]repository.State // by their folders; without those that could not be read
-}
-
-// clone returns a copy of which the files may be changed.
-func (b Base) clone() Base {
-	files := Manifest{}
-	maps.Copy(files, b.Manifest)
-	b.Manifest = files
-	return b
 }

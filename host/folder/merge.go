@@ -98,15 +98,9 @@ func (m *merge) remove(c change) error {
 	if !m.Delete {
 		return nil // it stays in the base, so a later Pull can delete it
 	}
-	at, err := m.blocked(c.path)
+	host, err := version(m.root, c.path)
 	if err != nil {
 		return err
-	}
-	var host Entry
-	if at == "" {
-		if host, _, err = look(m.root, c.path); err != nil {
-			return err
-		}
 	}
 	delete(m.base, c.path)
 	switch {

@@ -22,7 +22,7 @@ type Make struct {
 	Repositories []Repository // the first is the working directory
 	Folders      []Folder     // without a repository, the first is the working directory
 	Files        []File
-	Setup        []Command
+	Setup        []recipe.Command
 }
 
 // Repository is a repository, and where it is cloned to.
@@ -45,14 +45,6 @@ type File struct {
 	Mode    fs.FileMode
 
 	Sensitive bool // its content is a secret
-}
-
-// Command is a shell command that runs in the working directory.
-type Command struct {
-	Run     string
-	Env     map[string]string
-	Secrets []string      // names of secrets that it gets as variables
-	Timeout time.Duration // 0: 10 minutes
 }
 
 // Follow makes the task's box by an environment. Fields already set on the task win: image, snapshot, resources,
@@ -96,9 +88,7 @@ func (t *Task) Follow(r recipe.Recipe) {
 			t.Make.Files = append(t.Make.Files, File{f.Path, []byte(*f.Content), ModeOf(f), f.Sensitive})
 		}
 	}
-	for _, c := range r.Setup {
-		t.Make.Setup = append(t.Make.Setup, Command{c.Run, c.Env, c.Secrets, time.Duration(c.Timeout)})
-	}
+	t.Make.Setup = append(t.Make.Setup, r.Setup...)
 }
 
 // ModeOf returns the mode of an environment's file.
@@ -209,23 +199,22 @@ func (m Make) SetUp(
 			}
 		}
 		maps.Copy(env, c.Env)
-		c.Env = env
-		if err := c.do(ctx, box, step, output); err != nil {
+		limits := sandbox.Command{Env: env, Timeout: time.Duration(c.Timeout), Output: output}
+		if err := setUp(ctx, box, c.Run, limits, step); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// do runs the command in a box, as a step. Its secrets are in its Env.
-func (c Command) do(ctx context.Context, box sandbox.Sandbox, step Step, output func(sandbox.Stream, []byte)) error {
-	err := step(ctx, thread.StepCommand, c.Run, func() error {
-		limits := sandbox.Command{Env: c.Env, Timeout: c.Timeout, Output: output}
-		_, err := sandbox.Shell(ctx, box, limits, inPath+c.Run)
+// setUp runs a shell command in the working directory of a box, as a step. c is the command without its Argv.
+func setUp(ctx context.Context, box sandbox.Sandbox, run string, c sandbox.Command, step Step) error {
+	err := step(ctx, thread.StepCommand, run, func() error {
+		_, err := sandbox.Shell(ctx, box, c, inPath+run)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("setup command %q: %w", c.Run, err)
+		return fmt.Errorf("setup command %q: %w", run, err)
 	}
 	return nil
 }

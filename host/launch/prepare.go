@@ -79,8 +79,8 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	}
 	for _, command := range g.Setup.Commands {
 		g.progress("setup: %s", command)
-		c := Command{Run: command, Env: g.Setup.Env}
-		if err := c.do(ctx, box, g.steps.do, g.output); err != nil {
+		c := sandbox.Command{Env: g.Setup.Env, Output: g.output}
+		if err := setUp(ctx, box, command, c, g.steps.do); err != nil {
 			return err
 		}
 	}

@@ -215,7 +215,7 @@ func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, er
 
 // discard deletes a box that will not be used, even if ctx has ended.
 func (p *Daytona) discard(ctx context.Context, id string) error {
-	return p.destroy(context.WithoutCancel(ctx), id)
+	return p.Destroy(context.WithoutCancel(ctx), id)
 }
 
 // box returns the box i, which must be started.

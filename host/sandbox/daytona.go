@@ -288,16 +288,12 @@ func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 // destroyTimeout bounds the tries to delete a box that is busy. A box that starts, for one, can't be deleted.
 const destroyTimeout = 2 * time.Minute
 
+// Destroy deletes a box. It returns nil if Daytona answers that the box is being deleted, which takes a while, or does
+// not exist. No other answer counts, even one with status 200.
 func (p *Daytona) Destroy(ctx context.Context, id string) error {
 	if !boxID.MatchString(id) {
 		return fmt.Errorf("daytona: %q is not the id of a box", id)
 	}
-	return p.destroy(ctx, id)
-}
-
-// destroy deletes a box. It returns nil if Daytona answers that the box is being deleted, which takes a while, or does
-// not exist. No other answer counts, even one with status 200.
-func (p *Daytona) destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	doing := "delete the box " + id

@@ -86,7 +86,7 @@ type Setup struct {
 // Agent is the name of the agent's program, and the npm package that installs it.
 type Agent struct{ Program, Package string }
 
-// Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona are such.
+// Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona implement it.
 type Provider interface {
 	// Create makes a box, with the repository in it. A Create that fails leaves no box.
 	Create(ctx context.Context, o sandbox.Options) (sandbox.Sandbox, error)

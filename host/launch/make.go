@@ -111,7 +111,7 @@ func (m Make) work() string {
 	return ""
 }
 
-// label notes in a box's labels what is in its workspace, for who looks for work that is nowhere else.
+// label lists the repositories and folders of the workspace in a box's labels. The search for unsaved work reads them.
 func (m Make) label(labels map[string]string) {
 	var repositories, folders []string
 	for _, r := range m.Repositories {
@@ -137,12 +137,12 @@ func (m Make) label(labels map[string]string) {
 // Step runs a step of making a box, and notes it with its kind and name.
 type Step func(ctx context.Context, kind, name string, do func() error) error
 
-// placer is a box with a workspace. The boxes of both providers are such.
+// placer is a box with a workspace. The boxes of both providers implement it.
 type placer interface {
 	At(path string) (sandbox.Sandbox, error)
 }
 
-// cloner is a box that can clone. The boxes of both providers are such.
+// cloner is a box that can clone. The boxes of both providers implement it.
 type cloner interface {
 	Clone(ctx context.Context, r sandbox.Repository) error
 }

@@ -15,8 +15,9 @@ import (
 	"arbe.0sk.ar/runner/thread/redact"
 )
 
-// noteSecrets adds those of some files that are secrets to the box's list of such files, for who posts what is printed
-// in the box. The list has paths that are absolute, or relative to the home folder. It comes before the files.
+// noteSecrets adds the secrets among the files to the box's list of secret files. Programs that post output of the box
+// redact the content of those. The paths of the list are absolute, or relative to the home folder. The list is written
+// before the files.
 func noteSecrets(ctx context.Context, box sandbox.Sandbox, files []File) error {
 	var paths []string
 	for _, f := range files {

@@ -32,7 +32,7 @@ type Queue interface {
 	Done(ctx context.Context, thread string) error
 }
 
-// Tasks announces, launches and refuses tasks: a *Host is such. Its methods may be called at the same time, for
+// Tasks announces, launches and refuses tasks. *Host implements it. Its methods may be called at the same time, for
 // different tasks, and may be repeated.
 type Tasks interface {
 	// Announce posts the task on its parent's thread, once.

@@ -175,7 +175,7 @@ func (h *Host) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, laun
 	return l, t, nil
 }
 
-// Waiting is the tasks that are not launched yet, as one sees them who ends them before that.
+// Waiting is the queue for a caller that ends tasks before they are launched.
 type Waiting interface {
 	Queue
 	// TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread

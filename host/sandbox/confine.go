@@ -95,7 +95,8 @@ func (o Options) checkLocal() error {
 	return nil
 }
 
-// ParseResources reads resources as "cpu=2,memory=4,disk=10": cores and GiB, each optional. "" is all defaults.
+// ParseResources reads resources as "cpu=2,memory=4,disk=10": cores and GiB, each optional. An empty text means the
+// defaults.
 func ParseResources(s string) (r Resources, err error) {
 	if s == "" {
 		return r, nil

@@ -218,7 +218,7 @@ func sameBoot(p Process) bool {
 	return err != nil || strings.TrimSpace(string(boot)) == p.Boot
 }
 
-// readStat reads the stat of a process; false where there is none.
+// readStat reads the stat of a process. there is false if no such process exists.
 func readStat(pid int) (s procfs.Stat, there bool, err error) {
 	s, err = procfs.Read(pid)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -237,7 +237,7 @@ func (b *daytonaBox) cloneByDaemon(ctx context.Context, address string, r Reposi
 	return b.newBranch(ctx, r.Work)
 }
 
-// newBranch makes a branch at HEAD and checks it out; "" is none.
+// newBranch makes a branch at HEAD and checks it out. An empty name means no branch.
 func (b *daytonaBox) newBranch(ctx context.Context, branch string) error {
 	if branch == "" {
 		return nil

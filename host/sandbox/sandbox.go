@@ -28,8 +28,8 @@ type Ref struct {
 func (r Ref) String() string { return r.Provider + ":" + r.ID }
 
 // Sandbox is one box: where it is, and how a program and files get into it. Its methods may be used concurrently. The
-// boxes of this package's providers can do more (Alive, Snapshot, Stop, At, Clone); who needs that declares an
-// interface of its own.
+// boxes of this package's providers can do more (Alive, Snapshot, Stop, At, Clone): a caller that needs a power
+// declares an interface for it.
 type Sandbox interface {
 	Ref() Ref
 	// WorkDir is the folder of the repository or the folder that is worked on, absolute in the box.
@@ -191,7 +191,7 @@ const (
 )
 
 // Provider makes boxes, opens them again by their ids, and releases them. Local and Daytona are providers, and can do
-// more (Name, Probe, Runs, List); who needs that declares an interface of its own.
+// more (Name, Probe, Runs, List): a caller that needs a power declares an interface for it.
 type Provider interface {
 	// Create makes a box, with the repository in it. A Create that fails leaves no box.
 	Create(ctx context.Context, o Options) (Sandbox, error)

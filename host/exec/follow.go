@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
@@ -48,10 +48,5 @@ func ExitStatus(end thread.ExecFinished) int {
 	if end.ExitCode != nil {
 		return *end.ExitCode
 	}
-	if end.ExitSignal != nil {
-		if n, err := outcome.ParseSignal(*end.ExitSignal); err == nil {
-			return 128 + n
-		}
-	}
-	return 1
+	return launch.SignalStatus(end.ExitSignal)
 }

@@ -105,13 +105,13 @@ func (p *program) checkPush(ctx context.Context, box sandbox.Options) error {
 	if err != nil {
 		return cmdline.Usage("--push: %w", err)
 	}
-	state, err := push.Check(ctx, o)
+	commit, err := push.Check(ctx, o)
 	if err != nil {
 		return cmdline.Fail(exitConfig, "--push: %w", err)
 	}
-	if state.Exists {
+	if commit != "" {
 		const found = "· the branch %s exists on the remote: the run starts from its commit %.12s\n"
-		fmt.Fprintf(p.stderr, found, o.Branch, state.Commit)
+		fmt.Fprintf(p.stderr, found, o.Branch, commit)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 }
 
 // inlineFiles reads the files that --file names.
-func inlineFiles(named []string) (files []launch.Inline, err error) {
+func inlineFiles(named []string) (files []launch.File, err error) {
 	for _, f := range named {
 		source, path, _ := strings.Cut(f, ":")
 		if source == "" || path == "" || strings.Contains(path, "\n") {
@@ -216,7 +216,7 @@ func inlineFiles(named []string) (files []launch.Inline, err error) {
 		if err != nil {
 			return nil, cmdline.Unread("--file", err)
 		}
-		files = append(files, launch.Inline{Path: path, Content: content})
+		files = append(files, launch.File{Path: "~/" + path, Content: content, Mode: 0o600, Sensitive: true})
 	}
 	return files, nil
 }

@@ -269,7 +269,7 @@ type counting struct {
 
 func (c *counting) Announce(context.Context, rows.Task) error { return nil }
 
-func (c *counting) Launch(ctx context.Context, o rows.Task) error {
+func (c *counting) Launch(ctx context.Context, o rows.Task) (again bool, err error) {
 	c.mu.Lock()
 	if c.launched == nil {
 		c.launched = map[string]int{}
@@ -277,13 +277,12 @@ func (c *counting) Launch(ctx context.Context, o rows.Task) error {
 	c.launched[o.Thread]++
 	c.mu.Unlock()
 	if c.launch != nil {
-		return c.launch(ctx, o)
+		return false, c.launch(ctx, o)
 	}
-	return nil
+	return false, nil
 }
 
 func (c *counting) Refuse(context.Context, rows.Task, error) error { return errors.New("refused") }
-func (c *counting) Temporary(error) bool                           { return false }
 
 func (c *counting) count(thread string) int {
 	c.mu.Lock()

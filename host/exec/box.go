@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
@@ -46,9 +47,8 @@ func (b Boxes) Named(ctx context.Context) (sandbox.Ref, error) {
 	if err != nil && !client.NotFound(err) {
 		return sandbox.Ref{}, fmt.Errorf("read the thread: %w", err)
 	}
-	all := fold.Runs()
-	for i := len(all) - 1; i >= 0; i-- {
-		if ref := all[i].Sandbox; ref != nil {
+	for _, r := range slices.Backward(fold.Runs()) {
+		if ref := r.Sandbox; ref != nil {
 			return sandbox.Ref{Provider: ref.Provider, ID: ref.Ref}, nil
 		}
 	}
@@ -61,10 +61,6 @@ func (b Boxes) Find(ctx context.Context) (sandbox.Ref, Provider, error) {
 	if err != nil {
 		return ref, nil, err
 	}
-	return b.probe(ctx, ref)
-}
-
-func (b Boxes) probe(ctx context.Context, ref sandbox.Ref) (sandbox.Ref, Provider, error) {
 	p, err := b.Provider(ref.Provider)
 	if err != nil {
 		return ref, nil, err

@@ -13,6 +13,7 @@ import (
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -207,7 +208,7 @@ func TestRowed(t *testing.T) {
 			h.Client = healthy(t, s)
 			rows := &madeRows{m: m}
 			c := &cloud{machine: m, rows: rows}
-			task := launch.Task{Environment: "e1", Make: launch.Make{Setup: []launch.Command{{Run: "make"}}}}
+			task := launch.Task{Environment: "e1", Make: launch.Make{Setup: []recipe.Command{{Run: "make"}}}}
 			tt.set(c, &task)
 			h.Box = exec.Rowed{Task: task, Launcher: &launch.Launcher{
 				Provider: c, Client: h.Client,

@@ -10,6 +10,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,15 +119,11 @@ func (r Request) Check() error {
 
 // Post posts the beginning of a command.
 func (h *Host) Post(ctx context.Context, r Request) (Posted, error) {
-	if r.Timeout == 0 {
-		r.Timeout = DefaultTimeout
-	}
+	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
 	if err := r.Check(); err != nil {
 		return Posted{}, err
 	}
-	if r.Shown == "" {
-		r.Shown = shown(r.Argv)
-	}
+	r.Shown = cmp.Or(r.Shown, shown(r.Argv))
 	hide := redactor(r)
 	ack, err := h.Client.Append(ctx, []thread.Entry{entry(r, 0, thread.ExecStarted{
 		Exec: signal(r, thread.TypeExecStarted), Command: hide.Text(r.Shown), Cwd: r.Cwd,
@@ -206,8 +203,7 @@ func (h *Host) Fire(ctx context.Context, p Posted) (box sandbox.Ref, err error) 
 	defer cancel()
 	// The supervisor takes this number when it begins. Only one of the two gets it.
 	_, perr := h.Client.Append(life, []thread.Entry{entry(p.Request, 1, end)})
-	var taken *client.StatusError
-	if errors.As(perr, &taken) && taken.Status == http.StatusConflict {
+	if taken, is := errors.AsType[*client.StatusError](perr); is && taken.Status == http.StatusConflict {
 		return box, nil
 	}
 	if opened != nil {
@@ -221,10 +217,7 @@ func (h *Host) Fire(ctx context.Context, p Posted) (box sandbox.Ref, err error) 
 func (h *Host) untilCancelled(ctx context.Context, p Posted) (watched context.Context, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
-	from := p.Offset
-	if from == "" {
-		from = "0"
-	}
+	from := cmp.Or(p.Offset, "0")
 	go func() {
 		defer close(done)
 		// A watch that fails is left to the supervisor, which reads the thread from the same offset.
@@ -310,10 +303,8 @@ func (h *Host) environment(box sandbox.Sandbox, p Posted) (map[string]string, er
 	if err != nil {
 		return nil, err
 	}
-	env := maps.Clone(p.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env := map[string]string{}
+	maps.Copy(env, p.Env)
 	maps.Copy(env, map[string]string{
 		"ARBE_THREAD_ID": p.Thread, "ARBE_SANDBOX": box.Ref().String(), "ARBE_STREAM_URL": url,
 		"ARBE_STREAM_TOKEN": write, "ARBE_STREAM_RENEW_TOKEN": renew,

@@ -1,10 +1,11 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
-	"arbe.0sk.ar/runner/outcome"
+	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
@@ -14,9 +15,7 @@ import (
 func Follow(
 	ctx context.Context, cl *client.Client, execID, offset string, f func(thread.ExecOutput) error,
 ) (end thread.ExecFinished, ok bool, err error) {
-	if offset == "" {
-		offset = "0"
-	}
+	offset = cmp.Or(offset, "0")
 	err = cl.Only("signal.exec.").Follow(ctx, offset, func(e thread.Entry) error {
 		id, _, is := thread.ParseExecID(e.ID)
 		if !is || id != execID || ok {
@@ -49,10 +48,5 @@ func ExitStatus(end thread.ExecFinished) int {
 	if end.ExitCode != nil {
 		return *end.ExitCode
 	}
-	if end.ExitSignal != nil {
-		if n, err := outcome.ParseSignal(*end.ExitSignal); err == nil {
-			return 128 + n
-		}
-	}
-	return 1
+	return launch.SignalStatus(end.ExitSignal)
 }

@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
@@ -131,21 +130,8 @@ func (f Folder) send(ctx context.Context, box Box) (m Manifest, err error) {
 	return m, nil
 }
 
-// script runs a shell script in the box's working directory and returns its standard output. An exit status other than
-// 0 is an error with the end of its standard error.
-func script(
-	ctx context.Context, box Box, limit time.Duration, text string, args ...string,
-) (string, error) {
-	argv := append([]string{"sh", "-c", text, "sh"}, args...)
-	res, err := box.Exec(ctx, sandbox.Command{Argv: argv, Timeout: limit})
-	switch {
-	case err != nil:
-		return "", err
-	case res.TimedOut:
-		return "", fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
-	case res.ExitCode != 0:
-		words := strings.TrimSpace(string(res.Stderr))
-		return "", fmt.Errorf("exit status %d: %s", res.ExitCode, words[max(0, len(words)-2000):])
-	}
-	return string(res.Stdout), nil
+// script runs a shell script in the box's working directory and returns its standard output.
+func script(ctx context.Context, box Box, limit time.Duration, text string, args ...string) (string, error) {
+	res, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: limit}, text, args...)
+	return string(res.Stdout), err
 }

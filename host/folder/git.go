@@ -217,15 +217,9 @@ func (g *gitMerge) own(name string, listed, after Manifest) (bool, error) {
 	if g.match.hides(name, false) {
 		return true, nil
 	}
-	at, err := blocked(g.root, name)
+	host, err := version(g.root, name)
 	if err != nil {
 		return false, err
-	}
-	var host Entry
-	if at == "" {
-		if host, _, err = look(g.root, name); err != nil {
-			return false, err
-		}
 	}
 	switch base, box := g.Base.Manifest[name], listed[name]; {
 	case box.Type == Absent:

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -133,12 +132,7 @@ func (r *remote) objects(
 }
 
 // shown is a folder's path for a message.
-func shown(dir string) string {
-	if dir == "" {
-		return "."
-	}
-	return dir
-}
+func shown(dir string) string { return cmp.Or(dir, ".") }
 
 // repositories returns the folders of a manifest that have a .git, the deepest first: a submodule is before the
 // repository that names its commit.
@@ -184,13 +178,4 @@ func (r *remote) states(ctx context.Context, dirs []string) (map[string]reposito
 type Base struct {
 	Manifest
 	Repositories map[string]repository.State // by their folders; without those that could not be read
-}
-
-// clone returns a copy of which the files may be changed.
-func (b Base) clone() Base {
-	b.Manifest = maps.Clone(b.Manifest)
-	if b.Manifest == nil {
-		b.Manifest = Manifest{}
-	}
-	return b
 }

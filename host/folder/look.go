@@ -69,6 +69,16 @@ func look(root *os.Root, name string) (e Entry, info fs.FileInfo, err error) {
 	return e, info, err
 }
 
+// version returns the entry of name in the host's folder; none for one below a link or a file.
+func version(root *os.Root, name string) (Entry, error) {
+	at, err := blocked(root, name)
+	if err != nil || at != "" {
+		return Entry{}, err
+	}
+	e, _, err := look(root, name)
+	return e, err
+}
+
 // glance is one try of look.
 func glance(root *os.Root, name string) (Entry, fs.FileInfo, error) {
 	info, err := root.Lstat(name)

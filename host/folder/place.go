@@ -31,24 +31,17 @@ func (m *merge) replace(name, source string, info fs.FileInfo, host, e Entry) er
 	} else if host.Type != Absent && e.Type == Dir {
 		n.Path, n.Old = []byte(name), []byte(m.temp(name))
 	}
-	err := m.notes.write(n)
-	if err == nil {
-		err = m.change()
-	}
-	if err == nil {
-		err = m.make(string(n.Temp), source, e)
-	}
-	if err == nil {
-		err = m.free(name, info, n)
-	}
-	if err == nil {
-		err = m.change()
-	}
-	if err == nil {
-		err = m.root.Rename(string(n.Temp), name)
-	}
-	if err != nil {
-		return errors.Join(err, n.undo(m.root))
+	for _, step := range []func() error{
+		func() error { return m.notes.write(n) },
+		m.change,
+		func() error { return m.make(string(n.Temp), source, e) },
+		func() error { return m.free(name, info, n) },
+		m.change,
+		func() error { return m.root.Rename(string(n.Temp), name) },
+	} {
+		if err := step(); err != nil {
+			return errors.Join(err, n.undo(m.root))
+		}
 	}
 	if e.Type == Dir {
 		m.later(name, e.Mode)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/folder/repository"
@@ -124,17 +125,16 @@ func (s Sync) Pull(ctx context.Context, box Source) (res Result, err error) {
 		return res, err
 	}
 	contents, err := r.contents(ctx, want, listed)
-	if contents != nil {
-		defer func() { err = errors.Join(err, contents.Close()) }()
-	}
+	defer func() { err = errors.Join(err, contents.Close()) }()
 	if err != nil {
 		return res, err
 	}
 	m := merge{
 		Sync: s, root: root, notes: notes, box: listed, contents: contents.pieces,
-		res: &res, base: s.Base.clone().Manifest, aside: map[string]string{}, reported: map[string]bool{},
+		res: &res, base: Manifest{}, aside: map[string]string{}, reported: map[string]bool{},
 		wanted: map[string]bool{},
 	}
+	maps.Copy(m.base, s.Base.Manifest)
 	for _, name := range want {
 		m.wanted[name] = true
 	}
@@ -198,12 +198,7 @@ func (s Sync) changes(box Manifest, match matcher) (list []change, skipped []str
 			consider(change{path: path, base: e})
 		}
 	}
-	slices.SortFunc(list, func(a, b change) int {
-		if a.path < b.path {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b change) int { return strings.Compare(a.path, b.path) })
 	return list, slices.Sorted(maps.Keys(held))
 }
 
@@ -217,15 +212,9 @@ func (s Sync) wanted(ctx context.Context, root *os.Root, changes []change) ([]st
 		if c.box.Type != File {
 			continue
 		}
-		at, err := blocked(root, c.path)
+		host, err := version(root, c.path)
 		if err != nil {
 			return nil, err
-		}
-		var host Entry
-		if at == "" {
-			if host, _, err = look(root, c.path); err != nil {
-				return nil, err
-			}
 		}
 		if c.box.SHA256 == (Sum{}) || host.Type != File || host.SHA256 != c.box.SHA256 {
 			want = append(want, c.path)

@@ -126,8 +126,8 @@ func (g *launching) claim(ctx context.Context, more ...thread.Entry) error {
 	} else if err = g.post(ctx, mine); err == nil { // an older server has no atomic append: the claim alone decides
 		err = g.post(ctx, run...)
 	}
-	var se *client.StatusError
-	if !errors.As(err, &se) || se.Status != http.StatusConflict {
+	se, is := errors.AsType[*client.StatusError](err)
+	if !is || se.Status != http.StatusConflict {
 		return err
 	}
 	if err := g.thread.read(ctx, g.Client); err != nil {

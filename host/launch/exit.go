@@ -19,10 +19,18 @@ func ExitStatus(fold *thread.Fold, runID string) int {
 	case r.Status == thread.StatusCompleted:
 		return 0
 	case t == nil:
+		return 1
 	case t.ExitCode != nil && *t.ExitCode != 0:
 		return *t.ExitCode
-	case t.ExitSignal != nil:
-		if n, err := outcome.ParseSignal(*t.ExitSignal); err == nil {
+	}
+	return SignalStatus(t.ExitSignal)
+}
+
+// SignalStatus returns the exit status for a program that was ended by a signal: 128+n for signal n, 1 for an unknown
+// one.
+func SignalStatus(signal *string) int {
+	if signal != nil {
+		if n, err := outcome.ParseSignal(*signal); err == nil {
 			return 128 + n
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/sandbox"
 )
 
@@ -30,8 +32,9 @@ func (g *launching) environment(box sandbox.Sandbox) (map[string]string, error) 
 	if t.Limit > 0 {
 		env[variableLimit] = t.Limit.String()
 	}
-	if len(g.secret) > 0 {
-		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(g.secret, ","), ",")
+	if len(g.secrets) > 0 {
+		names := slices.Sorted(maps.Keys(g.secrets))
+		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(names, ","), ",")
 	}
 	if author != "" {
 		env["ARBE_AUTHOR_ID"] = author
@@ -45,10 +48,9 @@ const reachFor = 2 * time.Minute
 // Reach has the runner in a box ask whether it reaches the thread server, and whether that takes the token, with the
 // environment that it is going to have. A box without a way to the server would work unnoticed.
 func Reach(ctx context.Context, box sandbox.Sandbox, env map[string]string) error {
-	_, err := sh(ctx, box, sandbox.Command{Env: env, Timeout: reachFor}, InRunnerPath, "reach")
-	var failed *outputError
-	if errors.As(err, &failed) && failed.text != "" {
-		err = errors.New(strings.TrimPrefix(lastOf(failed.text, mostOutput), "arbe-pi-runner: "))
+	_, err := sandbox.Shell(ctx, box, sandbox.Command{Env: env, Timeout: reachFor}, InRunnerPath, "reach")
+	if failed, is := errors.AsType[*sandbox.ExitError](err); is && failed.Output != "" {
+		err = errors.New(strings.TrimPrefix(failed.Last(), "arbe-pi-runner: "))
 	}
 	if err != nil {
 		return fmt.Errorf("the sandbox %s: %w", box.Ref(), err)
@@ -88,4 +90,49 @@ func (g *launching) fire(
 		return p, fmt.Errorf("start the runner: %w", err)
 	}
 	return p, nil
+}
+
+// variableLimit is the runner's variable with the limit of its run.
+const variableLimit = "ARBE_PI_TIMEOUT"
+
+// longest returns how long the task's run may last.
+func (t Task) longest() time.Duration {
+	if t.Limit > 0 {
+		return t.Limit
+	}
+	if d, err := time.ParseDuration(t.Env[variableLimit]); err == nil && d > 0 {
+		return d
+	}
+	return recipe.MaxRun
+}
+
+// autoStop returns the AutoStop of the task's box. One that could end the run is an error.
+func (t Task) autoStop() (time.Duration, error) {
+	least := recipe.LeastAutoStop(t.longest())
+	switch {
+	case t.Box.AutoStop == 0:
+		return least, nil
+	case t.Box.AutoStop < least:
+		return 0, fmt.Errorf("limits.autostop %v: want at least %v: the run may last %v", t.Box.AutoStop, least,
+			t.longest())
+	}
+	return t.Box.AutoStop, nil
+}
+
+// outlaster is a box that its provider may stop while a run or a command works in it.
+type outlaster interface {
+	// Outlast has the box stay for at least d without a call to it.
+	Outlast(ctx context.Context, d time.Duration) error
+}
+
+// Outlast has a box that was made for another run or command stay for one that may last for the time d.
+func Outlast(ctx context.Context, box sandbox.Sandbox, d time.Duration) error {
+	o, is := box.(outlaster)
+	if !is {
+		return nil
+	}
+	if err := o.Outlast(ctx, recipe.LeastAutoStop(d)); err != nil {
+		return fmt.Errorf("have the sandbox %s stay for %v: %w", box.Ref(), d, err)
+	}
+	return nil
 }

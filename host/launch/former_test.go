@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/launch"
+	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/thread"
@@ -183,9 +184,9 @@ func TestFormerBoxHad(t *testing.T) {
 		{
 			"all", launch.Task{
 				Make: launch.Make{
-					Repositories: []launch.Repository{{Path: "r"}}, Setup: []launch.Command{{Run: "make"}},
+					Repositories: []launch.Repository{{Path: "r"}}, Setup: []recipe.Command{{Run: "make"}},
 				},
-				Files: []launch.Inline{{Path: "f"}},
+				Files: []launch.File{{Path: "~/f"}},
 			}, "",
 		},
 	} {

@@ -23,7 +23,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -33,7 +32,6 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
 	"arbe.0sk.ar/runner/host/resolve"
-	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/outcome"
@@ -73,29 +71,22 @@ type Task struct {
 	// Secrets returns more variables of the agent, whose values are removed from all that is posted; nil for none. It
 	// is called before a box is made, and its error ends the launch. A variable of Env outranks one of the same name.
 	Secrets func(ctx context.Context) (map[string]string, error)
-	Files   []Inline // in the box user's home folder
-	Dir     Tree     // a folder of this host to copy into the box; nil for none
+	Files   []File // secrets in the box user's home folder
+	Dir     Tree   // a folder of this host to copy into the box; nil for none
 	Setup   Setup
 	Make    Make // what a new box gets first, by its environment
-}
-
-// Inline is a small file to make in the box, with mode 0600.
-type Inline struct {
-	Path    string // relative to the home folder
-	Content []byte
 }
 
 // Setup is the user's own commands. They run one after the other in the working directory, before the runner.
 type Setup struct {
 	Commands []string // for sh
 	Env      map[string]string
-	Timeout  time.Duration // of each; 0: 10 minutes
 }
 
 // Agent is the name of the agent's program, and the npm package that installs it.
 type Agent struct{ Program, Package string }
 
-// Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona are such.
+// Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona implement it.
 type Provider interface {
 	// Create makes a box, with the repository in it. A Create that fails leaves no box.
 	Create(ctx context.Context, o sandbox.Options) (sandbox.Sandbox, error)
@@ -104,7 +95,7 @@ type Provider interface {
 	reap.Provider
 }
 
-// Launcher launches runs with the resources of its host. All fields but Begun, Progress and Log are required.
+// Launcher launches runs with the resources of its host. All fields but Begun and Progress are required.
 type Launcher struct {
 	Provider Provider
 	Agent    Agent
@@ -134,7 +125,6 @@ type Launcher struct {
 
 	Begun    func()            // called once the run is on the thread; nil for none
 	Progress func(step string) // receives each step; nil for none
-	Log      *slog.Logger
 }
 
 // Launched is the result of a launch.
@@ -160,12 +150,9 @@ const cleanupTimeout = 30 * time.Second
 type BusyError struct{ Thread, Run string }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf(
-		"thread %s has a run that is still running (%s): wait for it, or end it with arbe cancel; "+
-			"if it is dead, use arbe reconcile",
-		e.Thread,
-		e.Run,
-	)
+	const text = "thread %s has a run that is still running (%s): wait for it, or end it with arbe cancel; " +
+		"if it is dead, use arbe reconcile"
+	return fmt.Sprintf(text, e.Thread, e.Run)
 }
 
 // ErrRow is returned by a launch without Rows for a thread whose box has a row.
@@ -181,7 +168,6 @@ type launching struct {
 	row    *resolve.Box // of the thread's row; nil without rows, or before it is known
 	fired  bool         // the runner may have been started: its answer is lost
 	again  bool         // an earlier launch has begun the run, and not started its runner
-	secret []string     // names of Env that are secrets
 
 	secrets map[string]string // what Secrets has returned
 
@@ -243,13 +229,13 @@ func (g *launching) resolve(ctx context.Context) error {
 	env := map[string]string{}
 	maps.Copy(env, secrets)
 	maps.Copy(env, g.Env)
-	g.Env, g.secret, g.secrets = env, slices.Sorted(maps.Keys(secrets)), secrets
+	g.Env, g.secrets = env, secrets
 	g.redact = g.redactor()
 	for i := range g.Make.Repositories {
 		r := &g.Make.Repositories[i]
 		r.Token = cmp.Or(r.Token, secrets["GITHUB_TOKEN"])
 	}
-	for _, name := range g.secret {
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		if strings.HasPrefix(name, "ARBE_") {
 			return fmt.Errorf("the secret %s: variables that begin with ARBE_ are the runner's", name)
 		}
@@ -353,126 +339,12 @@ func (l *Launcher) progress(format string, args ...any) {
 	}
 }
 
-// box returns the box of the run, which holds its lease. fresh is set if it was made for the run.
-func (g *launching) box(ctx context.Context, done *Launched) (box sandbox.Sandbox, fresh bool, err error) {
-	if g.Rows != nil {
-		return g.rowBox(ctx, done)
-	}
-	if g.Resume {
-		if done.Resume = "hydrate"; !g.Hydrate {
-			done.Resume = "continue"
-		}
-		if box, err = g.former(ctx); box != nil || err != nil {
-			if box != nil {
-				done.Lease = g.lease(box.Ref())
-			}
-			return box, false, err
-		}
-		done.Resume = "hydrate" // a new box has no session
-		if what := g.lacks(); what != "" {
-			g.progress("the new sandbox lacks what the former one had: %s", what)
-		}
-	}
-	if box, err = g.create(ctx, nil); err != nil {
-		return nil, false, err
-	}
-	if err := g.hold(ctx, box.Ref()); err != nil {
-		return nil, false, errors.Join(err, g.discard(context.WithoutCancel(ctx), box.Ref()))
-	}
-	done.Lease = g.lease(box.Ref())
-	return box, true, nil
-}
-
-// create makes a box, with more labels.
-func (g *launching) create(ctx context.Context, labels map[string]string) (box sandbox.Sandbox, err error) {
-	g.progress("making a %s sandbox", g.Provider.Name())
-	o := g.Box
-	if o.AutoStop, err = g.autoStop(); err != nil {
-		return nil, err
-	}
-	o.Labels = map[string]string{sandbox.LabelThread: g.Thread}
-	if g.Run != "" {
-		o.Labels[sandbox.LabelRun] = g.Run
-	}
-	if g.server.Installation != "" {
-		o.Labels[sandbox.LabelInstallation] = g.server.Installation
-	}
-	switch {
-	case o.Repo != "":
-		o.Labels[sandbox.LabelTree] = sandbox.TreeRepository
-	case g.Dir != nil:
-		o.Labels[sandbox.LabelTree] = sandbox.TreeFolder
-	}
-	g.Make.label(o.Labels)
-	o.Work = cmp.Or(o.Work, g.Make.work())
-	maps.Copy(o.Labels, g.Box.Labels)
-	maps.Copy(o.Labels, labels)
-	o.Progress = func(step string) { g.progress("%s", step) }
-	kind := thread.StepBox
-	if o.Repo != "" {
-		kind = thread.StepRepository
-	}
-	err = g.steps.do(ctx, kind, "making a "+g.Provider.Name()+" sandbox", func() (err error) {
-		box, err = g.Provider.Create(ctx, o)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make a sandbox: %w", err)
-	}
-	return box, nil
-}
-
-// reaper returns what decides about boxes without a row.
-func (l *Launcher) reaper(labels map[string]string) *reap.Reaper {
-	return &reap.Reaper{
-		Name: l.Provider.Name(), Provider: l.Provider,
-		Client: func(id string) (*client.Client, error) {
-			if id == l.Client.Thread {
-				return l.Client, nil
-			}
-			return l.Boxes(id), nil
-		},
-		Listed: func(ctx context.Context, id string) (sandbox.Box, bool, error) {
-			boxes, err := l.Provider.List(ctx, labels)
-			b, is := reap.Find(boxes, id)
-			return b, is, err
-		},
-	}
-}
-
-// discard deletes a box that this launch has made and gives up.
-func (g *launching) discard(ctx context.Context, box sandbox.Ref) error {
-	return g.reaper(nil).Discard(ctx, box, "", g.Thread, "its launch has failed")
-}
-
-// lease returns the lease of a box without a row.
-func (l *Launcher) lease(box sandbox.Ref) lease.Lease {
-	return lease.OnStream{Client: l.Boxes(lease.Stream(box))}
-}
-
-// hold holds a box for the run, and for this host if it stays attached.
-func (g *launching) hold(ctx context.Context, box sandbox.Ref) error {
-	l := g.lease(box)
-	if err := l.Hold(ctx, lease.OfRun(g.Thread, g.Run)); err != nil || g.Attached == "" {
-		return err
-	}
-	return l.Hold(ctx, g.attachedHold())
-}
-
-// attachedHold returns this host's own hold.
-func (g *launching) attachedHold() rows.Hold {
-	return rows.Hold{Holder: g.Attached, ThreadID: g.Thread, RunID: g.Run, TTL: lease.TTL}
-}
-
 // failed posts the failure of the launch, or its end by ErrCancelled, and deletes the box that was made for it. A box
 // in which the runner may run is left to reconcile, which looks for the runner's process.
 func (g *launching) failed(ctx context.Context, box sandbox.Sandbox, fresh bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	err := g.giveUp(ctx)
-	if fresh && !g.fired && g.row == nil {
-		err = g.discard(ctx, box.Ref())
-	}
+	err := g.giveUp(ctx, box, fresh)
 	if errors.Is(cause, ErrCancelled) {
 		posted := g.post(ctx, g.cancelledEnd())
 		return errors.Join(err, posted, g.endRow(ctx, thread.StatusCancelled, posted))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ type Make struct {
 	Repositories []Repository // the first is the working directory
 	Folders      []Folder     // without a repository, the first is the working directory
 	Files        []File
-	Setup        []Command
+	Setup        []recipe.Command
 }
 
 // Repository is a repository, and where it is cloned to.
@@ -46,14 +45,6 @@ type File struct {
 	Mode    fs.FileMode
 
 	Sensitive bool // its content is a secret
-}
-
-// Command is a shell command that runs in the working directory.
-type Command struct {
-	Run     string
-	Env     map[string]string
-	Secrets []string      // names of secrets that it gets as variables
-	Timeout time.Duration // 0: 10 minutes
 }
 
 // Follow makes the task's box by an environment. Fields already set on the task win: image, snapshot, resources,
@@ -97,9 +88,7 @@ func (t *Task) Follow(r recipe.Recipe) {
 			t.Make.Files = append(t.Make.Files, File{f.Path, []byte(*f.Content), ModeOf(f), f.Sensitive})
 		}
 	}
-	for _, c := range r.Setup {
-		t.Make.Setup = append(t.Make.Setup, Command{c.Run, c.Env, c.Secrets, time.Duration(c.Timeout)})
-	}
+	t.Make.Setup = append(t.Make.Setup, r.Setup...)
 }
 
 // ModeOf returns the mode of an environment's file.
@@ -122,7 +111,7 @@ func (m Make) work() string {
 	return ""
 }
 
-// label notes in a box's labels what is in its workspace, for who looks for work that is nowhere else.
+// label lists the repositories and folders of the workspace in a box's labels. The search for unsaved work reads them.
 func (m Make) label(labels map[string]string) {
 	var repositories, folders []string
 	for _, r := range m.Repositories {
@@ -148,12 +137,12 @@ func (m Make) label(labels map[string]string) {
 // Step runs a step of making a box, and notes it with its kind and name.
 type Step func(ctx context.Context, kind, name string, do func() error) error
 
-// placer is a box with a workspace. The boxes of both providers are such.
+// placer is a box with a workspace. The boxes of both providers implement it.
 type placer interface {
 	At(path string) (sandbox.Sandbox, error)
 }
 
-// cloner is a box that can clone. The boxes of both providers are such.
+// cloner is a box that can clone. The boxes of both providers implement it.
 type cloner interface {
 	Clone(ctx context.Context, r sandbox.Repository) error
 }
@@ -162,22 +151,31 @@ type cloner interface {
 func (m Make) Fill(ctx context.Context, box sandbox.Sandbox, step Step) error {
 	for _, r := range m.Repositories {
 		if err := step(ctx, thread.StepRepository, r.Repo, func() error {
-			return within(box, r.Path, func(b sandbox.Sandbox) error { return b.(cloner).Clone(ctx, r.Repository) })
+			b, err := within(box, r.Path)
+			if err != nil {
+				return err
+			}
+			return b.(cloner).Clone(ctx, r.Repository)
 		}); err != nil {
 			return fmt.Errorf("repository %s: %w", r.Repo, err)
 		}
 	}
 	for _, f := range m.Folders {
 		if err := step(ctx, thread.StepFolder, f.String(), func() error {
-			if err := makeFolder(ctx, box, f.Path); err != nil {
+			b, err := within(box, f.Path)
+			if err != nil {
 				return err
 			}
-			return within(box, f.Path, func(b sandbox.Sandbox) error { return f.CopyIn(ctx, b, true) })
+			c := sandbox.Command{Timeout: time.Minute}
+			if _, err := sandbox.Shell(ctx, box, c, `mkdir -p -- "$1"`, b.WorkDir()); err != nil {
+				return err
+			}
+			return f.CopyIn(ctx, b, true)
 		}); err != nil {
 			return fmt.Errorf("copy %s into the sandbox: %w", f, err)
 		}
 	}
-	if err := m.noteSecrets(ctx, box); err != nil {
+	if err := noteSecrets(ctx, box, m.Files); err != nil {
 		return err
 	}
 	for _, f := range m.Files {
@@ -186,28 +184,6 @@ func (m Make) Fill(ctx context.Context, box sandbox.Sandbox, step Step) error {
 		}
 	}
 	return nil
-}
-
-// noteSecrets notes the files that are secrets.
-func (m Make) noteSecrets(ctx context.Context, box sandbox.Sandbox) error {
-	var paths []string
-	for _, f := range m.Files {
-		if !f.Sensitive {
-			continue
-		}
-		file, is := strings.CutPrefix(f.Path, "~/")
-		if !is {
-			first, rest, _ := strings.Cut(f.Path, "/")
-			if err := within(box, first, func(b sandbox.Sandbox) error {
-				file = path.Join(b.WorkDir(), rest)
-				return nil
-			}); err != nil {
-				return err
-			}
-		}
-		paths = append(paths, file)
-	}
-	return noteSecrets(ctx, box, paths)
 }
 
 // SetUp runs the environment's commands in a new box, each a step. secrets are those of the environment.
@@ -223,60 +199,60 @@ func (m Make) SetUp(
 			}
 		}
 		maps.Copy(env, c.Env)
-		if err := step(ctx, thread.StepCommand, c.Run, func() error {
-			_, err := sh(ctx, box, sandbox.Command{Env: env, Timeout: c.Timeout, Output: output}, inPath+c.Run)
+		limits := sandbox.Command{Env: env, Timeout: time.Duration(c.Timeout), Output: output}
+		if err := setUp(ctx, box, c.Run, limits, step); err != nil {
 			return err
-		}); err != nil {
-			return fmt.Errorf("setup command %q: %w", c.Run, err)
 		}
 	}
 	return nil
 }
 
-// within calls do with the box as it is with the working directory path.
-func within(box sandbox.Sandbox, path string, do func(sandbox.Sandbox) error) error {
-	p, is := box.(placer)
-	if !is {
-		return fmt.Errorf("the sandbox %s has no workspace", box.Ref())
-	}
-	at, err := p.At(path)
-	if err != nil {
-		return err
-	}
-	return do(at)
-}
-
-// makeFolder makes a folder below the workspace.
-func makeFolder(ctx context.Context, box sandbox.Sandbox, path string) error {
-	return within(box, path, func(b sandbox.Sandbox) error {
-		_, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, `mkdir -p -- "$1"`, b.WorkDir())
+// setUp runs a shell command in the working directory of a box, as a step. c is the command without its Argv.
+func setUp(ctx context.Context, box sandbox.Sandbox, run string, c sandbox.Command, step Step) error {
+	err := step(ctx, thread.StepCommand, run, func() error {
+		_, err := sandbox.Shell(ctx, box, c, inPath+run)
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("setup command %q: %w", run, err)
+	}
+	return nil
 }
+
+// within returns the box with the working directory path.
+func within(box sandbox.Sandbox, path string) (sandbox.Sandbox, error) {
+	p, is := box.(placer)
+	if !is {
+		return nil, fmt.Errorf("the sandbox %s has no workspace", box.Ref())
+	}
+	return p.At(path)
+}
+
+// inHome begins the path of a file below the home folder.
+const inHome = "~/"
 
 // put makes the file.
 func (f File) put(ctx context.Context, box sandbox.Sandbox) error {
 	file := sandbox.File{
 		Path: f.Path, Content: bytes.NewReader(f.Content), Size: int64(len(f.Content)), Mode: f.Mode,
 	}
-	if path, is := strings.CutPrefix(f.Path, "~/"); is {
+	if path, is := strings.CutPrefix(f.Path, inHome); is {
 		file.Path, file.InHome = path, true
 		return box.Upload(ctx, file)
 	}
 	// Upload takes paths below the working directory: that is the workspace's folder which the path begins with.
 	first, rest, below := strings.Cut(f.Path, "/")
-	if !below {
-		return within(box, first, func(b sandbox.Sandbox) error { return putBeside(ctx, box, b.WorkDir(), f) })
-	}
-	return within(box, first, func(b sandbox.Sandbox) error {
+	b, err := within(box, first)
+	switch {
+	case err != nil:
+		return err
+	case below:
 		file.Path = rest
 		return b.Upload(ctx, file)
-	})
-}
-
-// putBeside makes a file in the workspace itself, at an absolute path.
-func putBeside(ctx context.Context, box sandbox.Sandbox, path string, f File) error {
+	}
+	// The file is in the workspace itself.
 	c := sandbox.Command{Timeout: time.Minute, Stdin: bytes.NewReader(f.Content)}
-	_, err := sh(ctx, box, c, `umask 077; cat >"$1" && chmod "$2" "$1"`, path, fmt.Sprintf("%04o", f.Mode.Perm()))
+	mode := fmt.Sprintf("%04o", f.Mode.Perm())
+	_, err = sandbox.Shell(ctx, box, c, `umask 077; cat >"$1" && chmod "$2" "$1"`, b.WorkDir(), mode)
 	return err
 }

@@ -1,12 +1,10 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
@@ -27,10 +25,6 @@ const inPath = `PATH="$HOME/` + npmPrefix + `/bin:$PATH"; export PATH; `
 // installFor bounds the installation of the agent.
 const installFor = 10 * time.Minute
 
-// look prints the box's machine, the SHA-256 of its runner and the path of its agent, in one command.
-const look = inPath + `uname -m; sha256sum "$HOME/` + runnerPath + `" 2>/dev/null | cut -c1-64; echo
-command -v "$1"; echo`
-
 // prepare uploads and installs everything that the run needs and the box does not have.
 func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
 	if fresh {
@@ -38,37 +32,33 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 			return err
 		}
 	}
-	machine, has, agent := "", "", ""
-	if err := g.steps.do(ctx, "", "looking into the sandbox", func() error {
-		out, err := sh(ctx, box, sandbox.Command{Timeout: time.Minute}, look, g.Agent.Program)
-		if err != nil {
-			return fmt.Errorf("look into the sandbox: %w", err)
-		}
-		var rest string
-		machine, rest, _ = strings.Cut(out, "\n")
-		has, rest, _ = strings.Cut(rest, "\n")
-		agent = strings.TrimSpace(rest)
-		return nil
+	var has content
+	if err := g.steps.do(ctx, "", "looking into the sandbox", func() (err error) {
+		has, err = contentOf(ctx, box, g.Agent.Program)
+		return err
 	}); err != nil {
 		return err
 	}
-	put := func() error { return g.putRunner(ctx, box, machine, has) }
+	progress := func(step string) { g.progress("%s", step) }
+	put := func() error { return has.putRunner(ctx, box, g.Runner, progress) }
 	if err := g.steps.do(ctx, "", "uploading the runner", put); err != nil {
 		return err
 	}
-	var secret []string
-	for _, f := range g.Files {
-		secret = append(secret, f.Path)
-	}
-	if err := noteSecrets(ctx, box, secret); err != nil {
+	if err := noteSecrets(ctx, box, g.Files); err != nil {
 		return err
 	}
 	for _, f := range g.Files { // first: npm may need its configuration
-		if err := g.steps.do(ctx, thread.StepFile, f.Path, func() error { return g.putFile(ctx, box, f) }); err != nil {
+		name := strings.TrimPrefix(f.Path, inHome)
+		if err := g.steps.do(ctx, thread.StepFile, name, func() error {
+			if err := f.put(ctx, box); err != nil {
+				return fmt.Errorf("put %s into the sandbox: %w", name, err)
+			}
+			return nil
+		}); err != nil {
 			return err
 		}
 	}
-	if agent == "" {
+	if has.agent == "" {
 		g.progress("installing %s", g.Agent.Package)
 		install := func() error { return g.install(ctx, box) }
 		if err := g.steps.do(ctx, thread.StepAgent, g.Agent.Package, install); err != nil {
@@ -89,12 +79,9 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	}
 	for _, command := range g.Setup.Commands {
 		g.progress("setup: %s", command)
-		c := sandbox.Command{Env: g.Setup.Env, Timeout: g.Setup.Timeout, Output: g.output}
-		if err := g.steps.do(ctx, thread.StepCommand, command, func() error {
-			_, err := sh(ctx, box, c, inPath+command)
+		c := sandbox.Command{Env: g.Setup.Env, Output: g.output}
+		if err := setUp(ctx, box, command, c, g.steps.do); err != nil {
 			return err
-		}); err != nil {
-			return fmt.Errorf("setup command %q: %w", command, err)
 		}
 	}
 	if (g.Dir != nil || len(g.Make.Folders) > 0) && fresh {
@@ -103,81 +90,56 @@ func (g *launching) prepare(ctx context.Context, box sandbox.Sandbox, fresh bool
 	return nil
 }
 
-// putFile uploads one of the user's files, with mode 0600.
-func (g *launching) putFile(ctx context.Context, box sandbox.Sandbox, f Inline) error {
-	err := box.Upload(ctx, sandbox.File{
-		Path: f.Path, InHome: true, Content: bytes.NewReader(f.Content), Size: int64(len(f.Content)), Mode: 0o600,
-	})
-	if err != nil {
-		return fmt.Errorf("put %s into the sandbox: %w", f.Path, err)
-	}
-	return nil
-}
-
 // install installs the agent in the box.
 func (g *launching) install(ctx context.Context, box sandbox.Sandbox) error {
 	install := `npm install --global --no-audit --no-fund --loglevel=error --prefix "$HOME/` + npmPrefix + `" "$1"`
 	c := sandbox.Command{Timeout: installFor, Output: g.output}
-	if _, err := sh(ctx, box, c, install, g.Agent.Package); err != nil {
+	if _, err := sandbox.Shell(ctx, box, c, install, g.Agent.Package); err != nil {
 		return fmt.Errorf("install %s in the sandbox: %w", g.Agent.Package, err)
 	}
 	return nil
 }
 
-// putRunner uploads the runner unless the box has the same one.
-func (l *Launcher) putRunner(ctx context.Context, box sandbox.Sandbox, machine, has string) error {
-	return uploadRunner(ctx, box, machine, has, l.Runner, l.progress)
+// Tree is a folder of this host that a launch copies into the box.
+type Tree interface {
+	fmt.Stringer
+	// CopyIn copies the folder into the box's working directory. fresh is set if the box was made for this run.
+	CopyIn(ctx context.Context, box sandbox.Sandbox, fresh bool) error
 }
 
-// outputError is returned for a script that has failed: its exit status, and the end of what it printed.
-type outputError struct {
-	code int
-	text string
+// copiedMark is a file in the box's home folder. Its time is the end of the copy and the setup.
+const copiedMark = ".arbe/copied"
+
+// mark creates copiedMark: later changes are the agent's.
+func (g *launching) mark(ctx context.Context, box sandbox.Sandbox) error {
+	const script = `mkdir -p "$HOME/.arbe" && : >"$HOME/` + copiedMark + `"`
+	_, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: time.Minute}, script)
+	return err
 }
 
-// mostOutput is how many bytes of a script's output an error contains.
-const mostOutput = 2000
-
-func (e *outputError) Error() string {
-	if e.text == "" {
-		return fmt.Sprintf("exit status %d, without output", e.code)
-	}
-	return fmt.Sprintf("exit status %d: %s", e.code, lastOf(e.text, mostOutput))
+// FolderChanged reports whether any file in the working directory of a box has changed since the launch copied a folder
+// there. It compares change times; a deletion changes that of the folder. Without the mark of a copy it may have.
+func FolderChanged(ctx context.Context, box sandbox.Sandbox) (bool, error) {
+	const script = `[ -e "$HOME/` + copiedMark + `" ] || { echo unmarked; exit; }
+find . -cnewer "$HOME/` + copiedMark + `" -print | head -n 1`
+	return prints(ctx, box, "look for changes in the folder", script)
 }
 
-// lastOf returns the end of a text, of at most most bytes and the mark of a cut.
-func lastOf(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	text = text[len(text)-most:]
-	for len(text) > 0 && !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return "…" + text
+// Worked reports whether a runner or a command was ever started in a box. In any other box nobody has left work.
+func Worked(ctx context.Context, box sandbox.Sandbox) (bool, error) {
+	const script = `ls -d "$HOME/` + sandbox.RunnerLog + `" "$HOME/` + CommandLogs + `" 2>/dev/null || :`
+	return prints(ctx, box, "look for a runner's traces", script)
 }
 
-// sh runs a script in the box's working directory and returns its standard output. A failure is an *outputError.
-func sh(
-	ctx context.Context,
-	box sandbox.Sandbox,
-	c sandbox.Command,
-	script string,
-	args ...string,
-) (string, error) {
-	c.Argv = append([]string{"sh", "-c", script, "sh"}, args...)
-	res, err := box.Exec(ctx, c)
-	switch {
-	case err != nil:
-		return "", err
-	case res.TimedOut:
-		return "", fmt.Errorf("timed out after %v", res.Duration.Round(time.Second))
-	case res.ExitCode != 0:
-		words := strings.TrimSpace(string(res.Stderr))
-		if words == "" {
-			words = strings.TrimSpace(string(res.Stdout))
-		}
-		return "", &outputError{res.ExitCode, words}
+// prints reports whether a script in a box, which does something, prints anything. A script that fails, or complains,
+// is a *sandbox.ExitError.
+func prints(ctx context.Context, box sandbox.Sandbox, doing, script string) (bool, error) {
+	res, err := sandbox.Shell(ctx, box, sandbox.Command{Timeout: 5 * time.Minute, MaxOutput: 4 << 10}, script)
+	if err == nil && len(res.Stderr) > 0 {
+		err = &sandbox.ExitError{Output: strings.TrimSpace(string(res.Stderr))}
 	}
-	return string(res.Stdout), nil
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", doing, err)
+	}
+	return len(res.Stdout) > 0, nil
 }

@@ -19,17 +19,24 @@ func TestNoteSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	note := func(paths ...string) error {
+		var files []File
+		for _, p := range paths {
+			files = append(files, File{Path: "~/" + p, Sensitive: true})
+		}
+		return noteSecrets(t.Context(), box, append(files, File{Path: "~/no secret"}))
+	}
 	var want []string
 	var all errgroup.Group
 	for i := range 16 {
 		own := fmt.Sprintf(".a file %d", i)
 		want = append(want, own)
-		all.Go(func() error { return noteSecrets(t.Context(), box, []string{own, "/shared/-n"}) })
+		all.Go(func() error { return note(own, "/shared/-n") })
 	}
 	if err := all.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := noteSecrets(t.Context(), box, []string{"/shared/-n", ".a file 3"}); err != nil {
+	if err := note("/shared/-n", ".a file 3"); err != nil {
 		t.Fatal(err)
 	}
 	var list bytes.Buffer

@@ -2,7 +2,9 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/host/reap"
@@ -78,9 +80,8 @@ func (g *launching) makeRow(ctx context.Context, b *resolve.Box) error {
 
 // lastBox returns the box of the thread's last run that had one; nil for none.
 func (g *launching) lastBox() *sandbox.Ref {
-	runs := g.thread.fold.Runs()
-	for i := len(runs) - 1; i >= 0; i-- {
-		if s := runs[i].Sandbox; s != nil && runs[i].ID != g.Run {
+	for _, r := range slices.Backward(g.thread.fold.Runs()) {
+		if s := r.Sandbox; s != nil && r.ID != g.Run {
 			return &sandbox.Ref{Provider: s.Provider, ID: s.Ref}
 		}
 	}
@@ -107,12 +108,18 @@ func stillRuns(run string, box sandbox.Ref) error {
 	return fmt.Errorf("the runner of run %s still runs in the sandbox %s: wait for it, or use arbe cancel", run, box)
 }
 
-// giveUp gives the box of a launch of rows up. A box in which the runner may run is left to reconcile.
-func (g *launching) giveUp(ctx context.Context) error {
-	if g.row == nil || g.fired {
+// giveUp gives the box of a failed launch up: its row's, or one that the launch has made. A box in which the runner may
+// run is left to reconcile.
+func (g *launching) giveUp(ctx context.Context, box sandbox.Sandbox, fresh bool) error {
+	switch {
+	case g.fired:
 		return nil
+	case g.row != nil:
+		return g.row.Fail(ctx)
+	case fresh:
+		return g.discard(ctx, box.Ref())
 	}
-	return g.row.Fail(ctx)
+	return nil
 }
 
 // endRow gives the thread's row the end of a launch, once that is on the log.
@@ -121,4 +128,58 @@ func (g *launching) endRow(ctx context.Context, status string, posted error) err
 		return nil // the rows follow the log
 	}
 	return g.Rows.Rows.Ended(ctx, g.Thread, g.Run, status)
+}
+
+// CommandBox returns the box of a thread that has a row, opened, for the command t.Exec. It has the hold, which the
+// caller renews and drops, and claims no run. A box that does not exist or is dead is made as for a launch: by the
+// environment of the row, with each step on the thread; but no agent is installed. If it fails there is no hold, and
+// what it made is deleted.
+func (l *Launcher) CommandBox(
+	ctx context.Context, t Task, hold rows.Hold,
+) (sandbox.Sandbox, lease.Lease, error) {
+	server, err := l.Client.Health(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	g := l.launching(t, server)
+	if err := g.resolve(ctx); err != nil {
+		return nil, nil, g.redact.Error(err)
+	}
+	g.steps = newSteps(g)
+	var b *resolve.Box
+	err = g.steps.do(ctx, "", "waiting for the sandbox", func() (err error) {
+		b, err = g.Rows.Box(ctx, rows.BoxOrder{
+			Thread: g.Thread, Environment: g.Environment, Ephemeral: g.Box.Ephemeral, Hold: hold,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, g.redact.Error(fmt.Errorf("get the thread's sandbox: %w", err))
+	}
+	if b.Sandbox != nil {
+		return b.Sandbox, b.Lease, nil
+	}
+	if err = g.make(ctx, b); err == nil {
+		err = b.Lease.Hold(ctx, hold) // it may have expired meanwhile
+	}
+	if err != nil {
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		return nil, nil, g.redact.Error(errors.Join(err, b.Fail(lasting)))
+	}
+	return b.Sandbox, b.Lease, nil
+}
+
+// make makes the machine of a new box, with its content.
+func (g *launching) make(ctx context.Context, b *resolve.Box) error {
+	if err := g.makeRow(ctx, b); err != nil {
+		return err
+	}
+	if err := g.Make.Fill(ctx, b.Sandbox, g.steps.do); err != nil {
+		return err
+	}
+	if err := g.Make.SetUp(ctx, b.Sandbox, g.secrets, g.steps.do, g.output); err != nil {
+		return err
+	}
+	return b.Ready(ctx)
 }

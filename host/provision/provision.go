@@ -51,7 +51,7 @@ type Host struct {
 	Token      string            // for repositories: the operator's, which no member's task gets
 	LocalBoxes bool              // commands, and tasks of members, may run as the user of this process
 	Env        map[string]string // of the agent of each task
-	Files      []launch.Inline   // in the box of each task
+	Files      []launch.File     // in the box of each task
 }
 
 // Rows are the rows of the host: all houses.

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,20 +32,19 @@ type Queue interface {
 	Done(ctx context.Context, thread string) error
 }
 
-// Tasks announces, launches and refuses tasks: a *Host is such. Its methods may be called at the same time, for
+// Tasks announces, launches and refuses tasks. *Host implements it. Its methods may be called at the same time, for
 // different tasks, and may be repeated.
 type Tasks interface {
 	// Announce posts the task on its parent's thread, once.
 	Announce(ctx context.Context, o rows.Task) error
 	// Launch launches the task. It returns nil also where the run is on the thread already and needs no more of a host,
-	// and ErrBusy where another run is in its way. It posts a failure itself, but for one that is temporary, and after
-	// its context has ended by ErrStopped: the next call continues the launch.
-	Launch(ctx context.Context, o rows.Task) error
+	// and ErrBusy where another run is in its way. again reports that a failure is temporary: another call may succeed.
+	// Launch posts any other failure itself, but for one after its context has ended by ErrStopped: the next call
+	// continues that launch, too.
+	Launch(ctx context.Context, o rows.Task) (again bool, err error)
 	// Refuse posts on the task's thread that it is not launched, and why, where Launch has not. It returns ErrBusy as
 	// Launch does.
 	Refuse(ctx context.Context, o rows.Task, cause error) error
-	// Temporary reports whether a launch that has failed may succeed when it is repeated.
-	Temporary(err error) bool
 }
 
 // Provisioner launches the tasks of a queue. All durations and numbers have defaults.
@@ -60,18 +60,10 @@ type Provisioner struct {
 }
 
 func (p Provisioner) withDefaults() Provisioner {
-	if p.Most == 0 {
-		p.Most = 4
-	}
-	if p.Every == 0 {
-		p.Every = 500 * time.Millisecond
-	}
-	if p.Lease == 0 {
-		p.Lease = 20 * time.Second
-	}
-	if p.Tries == 0 {
-		p.Tries = 10
-	}
+	p.Most = cmp.Or(p.Most, 4)
+	p.Every = cmp.Or(p.Every, 500*time.Millisecond)
+	p.Lease = cmp.Or(p.Lease, 20*time.Second)
+	p.Tries = cmp.Or(p.Tries, 10)
 	return p
 }
 
@@ -199,8 +191,7 @@ func (p Provisioner) attempt(ctx context.Context, o rows.Task) (again bool, err 
 		return p.refuse(ctx, o, fmt.Errorf("the launch was begun %d times, and no host has ended it", o.Attempts-1))
 	}
 	if err == nil {
-		err = p.Host.Launch(ctx, o)
-		again = err != nil && p.Host.Temporary(err)
+		again, err = p.Host.Launch(ctx, o)
 	}
 	if again && !errors.Is(err, ErrBusy) && ctx.Err() == nil && o.Attempts == p.Tries {
 		return p.refuse(ctx, o, fmt.Errorf("%w (tried %d times)", err, o.Attempts))

@@ -115,9 +115,10 @@ func (h *host) Announce(_ context.Context, o rows.Task) error {
 	return nil
 }
 
-func (h *host) Launch(ctx context.Context, o rows.Task) error {
+func (h *host) Launch(ctx context.Context, o rows.Task) (again bool, err error) {
 	h.note("launch " + o.Thread)
-	return h.launch(ctx, o)
+	err = h.launch(ctx, o)
+	return errors.Is(err, errAway), err
 }
 
 func (h *host) Refuse(_ context.Context, o rows.Task, cause error) error {
@@ -127,8 +128,6 @@ func (h *host) Refuse(_ context.Context, o rows.Task, cause error) error {
 	}
 	return nil
 }
-
-func (h *host) Temporary(err error) bool { return errors.Is(err, errAway) }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 

@@ -56,8 +56,7 @@ func (h *Host) Announce(ctx context.Context, o rows.Task) error {
 		return err
 	}
 	err = Announce(ctx, cl, o)
-	var se *client.StatusError
-	if errors.As(err, &se) && se.Status == http.StatusConflict {
+	if se, is := errors.AsType[*client.StatusError](err); is && se.Status == http.StatusConflict {
 		h.Log.Warn("task not announced: the id is taken", "thread", o.Thread, "parent", o.Parent)
 		return nil
 	}
@@ -65,23 +64,23 @@ func (h *Host) Announce(ctx context.Context, o rows.Task) error {
 }
 
 // Launch implements Tasks.
-func (h *Host) Launch(ctx context.Context, o rows.Task) error {
+func (h *Host) Launch(ctx context.Context, o rows.Task) (again bool, err error) {
 	launcher, task, err := h.prepare(ctx, o)
 	if err == nil {
 		err = h.Remember(o.Thread)
 	}
-	if err != nil {
-		if h.Temporary(err) {
-			return err
-		}
-		return errors.Join(err, h.Refuse(ctx, o, err))
+	switch {
+	case err == nil:
+		_, err = launcher.Launch(ctx, task)
+		err = waits(err)
+	case !temporary(err):
+		err = errors.Join(err, h.Refuse(ctx, o, err))
 	}
-	_, err = launcher.Launch(ctx, task)
 	if errors.Is(err, launch.ErrLaunched) {
 		h.Log.Info("task not launched: its run is on the thread", "thread", o.Thread, "reason", err)
-		return nil
+		err = nil
 	}
-	return waits(err)
+	return temporary(err), err
 }
 
 // Refuse implements Tasks.
@@ -96,26 +95,24 @@ func (h *Host) Refuse(ctx context.Context, o rows.Task, cause error) error {
 
 // waits gives the error about another run on a task's thread its sentinel.
 func waits(err error) error {
-	var other *launch.BusyError
-	if errors.As(err, &other) {
+	if _, other := errors.AsType[*launch.BusyError](err); other {
 		err = fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	return err
 }
 
-// Temporary implements Tasks.
-func (*Host) Temporary(err error) bool {
-	var se *client.StatusError
-	if errors.As(err, &se) {
+// temporary reports whether a launch that has failed may succeed when it is repeated.
+func temporary(err error) bool {
+	if se, is := errors.AsType[*client.StatusError](err); is {
 		switch se.Status {
 		case http.StatusBadRequest, http.StatusConflict, http.StatusGone, http.StatusRequestEntityTooLarge:
 			return false
 		}
 		return true
 	}
-	var claimed *rows.ClaimedError
-	var doubt *reap.DoubtError
-	return rows.IsAway(err) || sandbox.Temporary(err) || errors.As(err, &claimed) || errors.As(err, &doubt) ||
+	_, claimed := errors.AsType[*rows.ClaimedError](err)
+	_, doubt := errors.AsType[*reap.DoubtError](err)
+	return claimed || doubt || rows.IsAway(err) || sandbox.Temporary(err) ||
 		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -168,12 +165,12 @@ func (h *Host) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, laun
 		return fail(err)
 	}
 	l.Continued = func(ctx context.Context, err error) bool {
-		return errors.Is(context.Cause(ctx), ErrStopped) || h.Temporary(err)
+		return errors.Is(context.Cause(ctx), ErrStopped) || temporary(err)
 	}
 	return l, t, nil
 }
 
-// Waiting is the tasks that are not launched yet, as one sees them who ends them before that.
+// Waiting is the queue for a caller that ends tasks before they are launched.
 type Waiting interface {
 	Queue
 	// TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread

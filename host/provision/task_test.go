@@ -48,7 +48,7 @@ func TestTemporary(t *testing.T) {
 		{"an entry that is too large", &client.StatusError{Status: http.StatusRequestEntityTooLarge}, false},
 		{"anything else", errors.New("no such repository"), false},
 	} {
-		if got := (*Host)(nil).Temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {
+		if got := temporary(fmt.Errorf("launch: %w", tt.err)); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
 		}
 	}
@@ -58,7 +58,7 @@ func TestTemporary(t *testing.T) {
 func TestTask(t *testing.T) {
 	h := &Host{
 		Box: sandbox.Options{GitHub: "https://github.example", Target: "eu"}, Token: "operator's",
-		Env: map[string]string{"KEY": "value"}, Files: []launch.Inline{{Path: ".npmrc"}},
+		Env: map[string]string{"KEY": "value"}, Files: []launch.File{{Path: "~/.npmrc"}},
 	}
 	for _, tt := range []struct {
 		name             string

@@ -1,17 +1,20 @@
 package push
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/git"
 )
 
 // gatherScript commits what is uncommitted on the branch $1, and writes its commits into the bundle $2: all of them
@@ -85,18 +88,16 @@ func (w *work) bundle(ctx context.Context, whole bool) (commit string, packed bo
 	}
 	message := cmp.Or(strings.TrimSpace(w.o.Intent), "what the run left uncommitted")
 	message = strings.ToValidUTF8(message[:min(len(message), mostMessage)], "")
-	res, err := w.box.Exec(ctx, sandbox.Command{
-		Argv:  []string{"sh", "-c", gatherScript, "sh", w.o.Branch, w.box.Home() + "/" + w.path, how},
-		Stdin: strings.NewReader(message + "\n"), Timeout: transfer, MaxOutput: mostOutput,
-	})
-	if err = ended(res, err); err != nil {
+	c := sandbox.Command{Stdin: strings.NewReader(message + "\n"), Timeout: transfer, MaxOutput: mostOutput}
+	res, err := sandbox.Shell(ctx, w.box, c, gatherScript, w.o.Branch, w.box.Home()+"/"+w.path, how)
+	if err != nil {
 		return "", false, fmt.Errorf("pack the branch %s in the box: %w", w.o.Branch, err)
 	}
 	word, rest, _ := strings.Cut(strings.TrimSpace(string(res.Stdout)), " ")
 	switch {
 	case word == "refuse":
 		return "", false, w.refused(rest)
-	case (word == "ready" || word == "known") && objectID.MatchString(rest):
+	case (word == "ready" || word == "known") && git.IsObject(rest):
 		return rest, word == "ready", nil
 	}
 	return "", false, fmt.Errorf("pack the branch %s in the box: the answer is %.100q", w.o.Branch, res.Stdout)
@@ -131,23 +132,8 @@ func (w *work) discard(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	_, _ = w.box.Exec(ctx, sandbox.Command{
-		Argv:    []string{"sh", "-c", discardScript, "sh", w.box.Home() + "/" + w.path, w.o.Branch, w.pushed},
-		Timeout: cleanupTime, MaxOutput: mostOutput,
-	})
-}
-
-// ended returns the error of a command in a box that failed.
-func ended(res sandbox.Result, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case res.TimedOut:
-		return errors.New("timed out")
-	case res.ExitCode != 0:
-		return &sandbox.ExitError{Code: res.ExitCode, Stderr: strings.TrimSpace(string(res.Stderr))}
-	}
-	return nil
+	c := sandbox.Command{Timeout: cleanupTime, MaxOutput: mostOutput}
+	_, _ = sandbox.Shell(ctx, w.box, c, discardScript, w.box.Home()+"/"+w.path, w.o.Branch, w.pushed)
 }
 
 // Unsaved is the work in a box's working directory that may exist there only.
@@ -181,10 +167,9 @@ const unsavedTimeout = 2 * time.Minute
 // CountUnsaved counts the work that may exist in the box only. All of it runs in the box. After an error the count is
 // unknown, and the box must be kept.
 func CountUnsaved(ctx context.Context, b Box) (Unsaved, error) {
-	res, err := b.Exec(ctx, sandbox.Command{
-		Argv: []string{"sh", "-c", unsavedScript}, Timeout: unsavedTimeout, MaxOutput: mostOutput,
-	})
-	if err = ended(res, err); err != nil {
+	c := sandbox.Command{Timeout: unsavedTimeout, MaxOutput: mostOutput}
+	res, err := sandbox.Shell(ctx, b, c, unsavedScript)
+	if err != nil {
 		return Unsaved{}, fmt.Errorf("look for unsaved work in the box: %w", err)
 	}
 	m := unsavedAnswer.FindStringSubmatch(string(res.Stdout))
@@ -195,4 +180,56 @@ func CountUnsaved(ctx context.Context, b Box) (Unsaved, error) {
 	u.Commits, _ = strconv.Atoi(m[2]) // digits, few enough
 	u.Changes, _ = strconv.Atoi(m[3])
 	return u, nil
+}
+
+// header is the beginning of a bundle: the commits that it needs, and the refs that it has. The pack follows it.
+type header struct {
+	needs []string          // commits that are not in the pack
+	tips  map[string]string // refs, and their commits
+}
+
+// Bounds of a header. A branch of a run needs far fewer commits than mostNeeds.
+const (
+	mostHeader = 1 << 20
+	mostNeeds  = 1000
+)
+
+// readHeader reads a bundle's header, and returns the pack behind it. The format is that of gitformat-bundle(5).
+func readHeader(from io.Reader) (h header, pack io.Reader, err error) {
+	in := bufio.NewReaderSize(from, mostHeader)
+	h.tips = map[string]string{}
+	for read, first := 0, true; ; first = false {
+		line, err := in.ReadSlice('\n')
+		if read += len(line); err != nil || read > mostHeader {
+			return h, nil, errors.New("the bundle's header is cut short")
+		}
+		text := strings.TrimSuffix(string(line), "\n")
+		switch {
+		case first:
+			if text != "# v2 git bundle" && text != "# v3 git bundle" {
+				return h, nil, errors.New("the box's bundle is malformed")
+			}
+		case text == "":
+			if len(h.needs) > mostNeeds {
+				return h, nil, fmt.Errorf("the bundle builds on %d commits", len(h.needs))
+			}
+			return h, in, nil
+		case text[0] == '@':
+			if text != "@object-format=sha1" {
+				return h, nil, fmt.Errorf("a bundle with %s is not supported", text[1:])
+			}
+		case text[0] == '-':
+			oid, _, _ := strings.Cut(text[1:], " ")
+			if !git.IsObject(oid) {
+				return h, nil, fmt.Errorf("the bundle's header names no commit in %q", text)
+			}
+			h.needs = append(h.needs, oid)
+		default:
+			oid, ref, _ := strings.Cut(text, " ")
+			if !git.IsObject(oid) {
+				return h, nil, fmt.Errorf("the bundle's header names no commit in %q", text)
+			}
+			h.tips[ref] = oid
+		}
+	}
 }

@@ -96,8 +96,7 @@ const maxReason = 1000
 
 // reason returns an error's text as one line, without the token in any of its forms in git and HTTP.
 func reason(err error, token string) string {
-	var ue *url.Error
-	if errors.As(err, &ue) && ue.Timeout() {
+	if ue, is := errors.AsType[*url.Error](err); is && ue.Timeout() {
 		err = fmt.Errorf("%s: no answer in time", ue.Op)
 	}
 	s := strings.Join(strings.Fields(err.Error()), " ")

@@ -224,8 +224,8 @@ func TestDefaultBranch(t *testing.T) {
 	if o.NoPR = true; h.tip("trunk") != git(t, b.WorkDir(), "rev-parse", "HEAD") {
 		t.Errorf("trunk is at %s", h.tip("trunk"))
 	}
-	if state, err := push.Check(t.Context(), o); err != nil || !state.Exists {
-		t.Errorf("checked: %+v, %v", state, err)
+	if commit, err := push.Check(t.Context(), o); err != nil || commit != h.tip("trunk") {
+		t.Errorf("checked: %q, %v", commit, err)
 	}
 }
 

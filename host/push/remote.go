@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/internal/git"
 )
 
 // Remote is a repository to push to.
@@ -157,7 +158,7 @@ func readRefs(from io.Reader) (map[string]string, error) {
 		}
 		text, _, _ := strings.Cut(string(line), "\x00")
 		oid, ref, _ := strings.Cut(strings.TrimSpace(text), " ")
-		if objectID.MatchString(oid) && strings.HasPrefix(ref, "refs/") {
+		if git.IsObject(oid) && strings.HasPrefix(ref, "refs/") {
 			refs[ref] = oid
 		}
 	}
@@ -185,45 +186,33 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// State is the state of a branch on a remote.
-type State struct {
-	Exists bool
-	Commit string // of the branch if it exists
-}
-
 // Check reports before a run whether its branch can be pushed: the remote answers and has the repository, the token may
 // push, and the branch is not the default branch if a pull request is wanted. A branch that exists is no error: a run
-// may continue it, and the State has it.
-func Check(ctx context.Context, o Options) (State, error) {
+// may continue it. commit is where it is; "" for a new one.
+func Check(ctx context.Context, o Options) (commit string, err error) {
 	o.Token = strings.TrimSpace(o.Token)
 	if o.Token == "" && o.wantsToken() {
-		return State{}, errors.New("GITHUB_TOKEN required for push")
+		return "", errors.New("GITHUB_TOKEN required for push")
 	}
-	s, err := check(ctx, o)
-	if err != nil {
-		return s, fmt.Errorf("%s can't be pushed: %s", o.Branch, reason(err, o.Token))
+	if commit, err = check(ctx, o); err != nil {
+		err = fmt.Errorf("%s can't be pushed: %s", o.Branch, reason(err, o.Token))
 	}
-	return s, nil
+	return commit, err
 }
 
-func check(ctx context.Context, o Options) (State, error) {
+func check(ctx context.Context, o Options) (commit string, err error) {
 	r, err := newRepository(ctx, o)
 	if err != nil {
-		return State{}, err
+		return "", err
 	}
 	defer r.remove()
 	refs, err := r.look(ctx)
-	if err != nil {
-		return State{}, err
-	}
-	s := State{Exists: refs[r.ref] != "", Commit: refs[r.ref]}
-	if o.NoPR || o.Remote.Owner == "" {
-		return s, nil
+	if err != nil || o.NoPR || o.Remote.Owner == "" {
+		return refs[r.ref], err
 	}
 	gh, err := o.github()
-	if err != nil {
-		return s, err
+	if err == nil {
+		_, _, _, err = o.base(ctx, gh)
 	}
-	_, _, _, err = o.base(ctx, gh)
-	return s, err
+	return refs[r.ref], err
 }

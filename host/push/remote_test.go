@@ -96,12 +96,12 @@ func TestCheck(t *testing.T) {
 	} {
 		o := g.options("work/1")
 		tt.change(&o)
-		state, err := push.Check(t.Context(), o)
+		commit, err := push.Check(t.Context(), o)
 		if (err == nil) != (tt.err == "") || !strings.Contains(fmt.Sprint(err), tt.err) {
 			t.Errorf("%s: %v, want %q", name, err, tt.err)
 		}
-		if state.Exists != (o.Branch == "trunk") {
-			t.Errorf("%s: got %+v, %v, want %q", name, state, err, tt.err)
+		if (commit != "") != (o.Branch == "trunk") {
+			t.Errorf("%s: got %q, %v, want %q", name, commit, err, tt.err)
 		}
 		if strings.Contains(fmt.Sprint(err), token) || strings.Contains(fmt.Sprint(err), "ghp_") {
 			t.Errorf("%s: the token is in %v", name, err)

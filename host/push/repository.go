@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,17 +19,11 @@ import (
 // repository is a bare repository in a temporary folder of the host, from which a branch is pushed. Its git reads no
 // configuration of the user, of the system, or of the box.
 type repository struct {
-	dir    string // of the repository and the bundle
-	remote Remote
-	token  string // "" for a remote that isn't on GitHub
-	url    string // of the remote, after a move
-	ref    string // the branch's full name
-	most   int64
-	o      Options
+	dir string // of the repository and the bundle
+	o   Options
+	url string // of the remote, after a move
+	ref string // the branch's full name
 }
-
-// objectID matches the name of an object, by SHA-1 or SHA-256.
-var objectID = regexp.MustCompile(`\A([0-9a-f]{40}|[0-9a-f]{64})\z`)
 
 func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
 	if strings.ContainsAny(o.Token, "\x00\r\n") {
@@ -42,21 +36,16 @@ func newRepository(ctx context.Context, o Options) (_ *repository, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &repository{
-		dir: dir, remote: o.Remote, token: o.Token, url: o.Remote.URL,
-		ref: "refs/heads/" + o.Branch, most: o.MaxBundle, o: o,
+	if o.Remote.Owner == "" {
+		o.Token = "" // it is for GitHub
 	}
+	o.MaxBundle = cmp.Or(o.MaxBundle, DefaultMaxBundle)
+	r := &repository{dir: dir, o: o, url: o.Remote.URL, ref: "refs/heads/" + o.Branch}
 	defer func() {
 		if err != nil {
 			r.remove()
 		}
 	}()
-	if o.Remote.Owner == "" {
-		r.token = ""
-	}
-	if r.most <= 0 {
-		r.most = DefaultMaxBundle
-	}
 	if _, err := r.git(ctx, command{args: []string{"init", "--quiet", "--bare", "--template=", "."}}); err != nil {
 		return nil, err
 	}
@@ -71,8 +60,8 @@ func (r *repository) remove() { _ = os.RemoveAll(r.dir) }
 
 // look returns the refs of the remote.
 func (r *repository) look(ctx context.Context) (map[string]string, error) {
-	if r.remote.overHTTP() {
-		refs, moved, err := discover(ctx, r.o.client(), r.url, r.token)
+	if r.o.Remote.overHTTP() {
+		refs, moved, err := discover(ctx, r.o.client(), r.url, r.o.Token)
 		if err == nil {
 			r.url = moved
 		}
@@ -139,7 +128,7 @@ func (r *repository) download(ctx context.Context, w *work) (_ *os.File, err err
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	if err := w.box.Download(ctx, w.path, &capped{to: f, left: r.most, most: r.most}); err != nil {
+	if err := w.box.Download(ctx, w.path, &capped{to: f, left: r.o.MaxBundle, most: r.o.MaxBundle}); err != nil {
 		return nil, err
 	}
 	_, err = f.Seek(0, io.SeekStart)
@@ -161,12 +150,9 @@ func (c *capped) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// historic are faults of objects in old public repositories, which servers accept.
-const historic = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
-
 // unpack adds the pack of a bundle. It checks every object, and that all objects that it refers to exist.
 func (r *repository) unpack(ctx context.Context, pack io.Reader) error {
-	args := []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + historic}
+	args := []string{"index-pack", "--stdin", "--fix-thin", "--strict=" + git.Historic}
 	if _, err := r.git(ctx, command{args: args, stdin: pack}); err != nil {
 		return fmt.Errorf("the box's commits are damaged: %w", err)
 	}
@@ -233,11 +219,11 @@ func (r *repository) access(remote bool) []string {
 		return []string{"GIT_ALLOW_PROTOCOL=none"}
 	}
 	config := [][2]string{{"http.followRedirects", "false"}, {"gc.auto", "0"}, {"maintenance.auto", "false"}}
-	if u, err := url.Parse(r.url); err == nil && r.token != "" && r.remote.overHTTP() {
+	if u, err := url.Parse(r.url); err == nil && r.o.Token != "" && r.o.Remote.overHTTP() {
 		header := "http." + u.Scheme + "://" + u.Host + "/.extraHeader"
-		config = append(config, [2]string{header, "Authorization: " + basic(r.token)})
+		config = append(config, [2]string{header, "Authorization: " + basic(r.o.Token)})
 	}
-	env := []string{"GIT_ALLOW_PROTOCOL=" + r.remote.protocol(), "GIT_CONFIG_COUNT=" + strconv.Itoa(len(config))}
+	env := []string{"GIT_ALLOW_PROTOCOL=" + r.o.Remote.protocol(), "GIT_CONFIG_COUNT=" + strconv.Itoa(len(config))}
 	for i, kv := range config {
 		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, kv[0]),
 			fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, kv[1]))

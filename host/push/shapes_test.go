@@ -221,8 +221,8 @@ func shapes(t *testing.T, odd int) {
 func TestContinuesBranch(t *testing.T) {
 	each(t, func(t *testing.T, h *house) {
 		b := h.clone()
-		if state, err := push.Check(t.Context(), h.options("work/1")); err != nil || state.Exists {
-			t.Errorf("before: %+v, %v", state, err)
+		if commit, err := push.Check(t.Context(), h.options("work/1")); err != nil || commit != "" {
+			t.Errorf("before: %q, %v", commit, err)
 		}
 		for _, file := range []string{"one", "two", "three"} {
 			run(t, b, "echo 1 >"+file+"; git add .; git commit -qm "+file+"; echo 2 >>"+file)
@@ -238,9 +238,9 @@ func TestContinuesBranch(t *testing.T) {
 			if u, err := push.CountUnsaved(t.Context(), b); err != nil || u != (push.Unsaved{Git: true}) || u.Any() {
 				t.Errorf("unsaved after the push: %+v, %v", u, err)
 			}
-			state, err := push.Check(t.Context(), h.options("work/1"))
-			if err != nil || state != (push.State{Exists: true, Commit: got.Commit}) {
-				t.Errorf("after: %+v, %v", state, err)
+			commit, err := push.Check(t.Context(), h.options("work/1"))
+			if err != nil || commit != got.Commit {
+				t.Errorf("after: %q, %v", commit, err)
 			}
 		}
 		if len(h.pulls) != 1 {

@@ -58,9 +58,9 @@ func (d *decoder) resources(to **Resources) field {
 	return func(n *yaml.Node, at string) {
 		var r Resources
 		d.object(n, at, map[string]field{
-			"cpu":    d.number(&r.CPU, 1, mostCores),
-			"memory": d.number(&r.Memory, 1, mostGiB),
-			"disk":   d.number(&r.Disk, 1, mostGiB),
+			"cpu":    d.number(&r.CPU, mostCores),
+			"memory": d.number(&r.Memory, mostGiB),
+			"disk":   d.number(&r.Disk, mostGiB),
 		})
 		if r != (Resources{}) {
 			*to = &r
@@ -88,7 +88,7 @@ func (d *decoder) repository(n *yaml.Node, at string) (r Repository) {
 		"branch": d.text(&r.Branch, matches(refPattern, "want the name of a branch")),
 		"tag":    d.text(&r.Tag, matches(refPattern, "want the name of a tag")),
 		"commit": d.text(&r.Commit, matches(commitPattern, "want all 40 or 64 digits of the commit")),
-		"depth":  d.number(&r.Depth, 1, mostDepth),
+		"depth":  d.number(&r.Depth, mostDepth),
 		"path":   d.text(&r.Path, matches(pathPattern, wantPath)),
 	}, "repo")
 	if r.Path == "" && r.Repo != "" {

@@ -233,12 +233,12 @@ func (d *decoder) item(rules ...rule) func(n *yaml.Node, at string) string {
 	}
 }
 
-// number reads a whole number.
-func (d *decoder) number(to *int, least, most int) field {
+// number reads a whole number from 1 on.
+func (d *decoder) number(to *int, most int) field {
 	return func(n *yaml.Node, at string) {
 		v, err := strconv.Atoi(n.Value)
-		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
-			d.refuse(n, at, "want a whole number from %d to %d", least, most)
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < 1 || v > most {
+			d.refuse(n, at, "want a whole number from 1 to %d", most)
 			return
 		}
 		*to = v

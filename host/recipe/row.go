@@ -63,8 +63,7 @@ func Check(row *rows.Recipe) error {
 		return err
 	}
 	parsed, err := Parse(b)
-	var invalid *Error
-	if errors.As(err, &invalid) {
+	if invalid, is := errors.AsType[*Error](err); is {
 		var all []string
 		for _, p := range invalid.Problems[:min(len(invalid.Problems), mostProblems)] {
 			all = append(all, Problem{Key: p.Key, Text: p.Text}.String())

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -79,10 +80,8 @@ func variableName(name string) string {
 // oneOf returns the rule that a text is one of the words.
 func oneOf(words ...string) rule {
 	return func(text string) string {
-		for _, w := range words {
-			if text == w {
-				return ""
-			}
+		if slices.Contains(words, text) {
+			return ""
 		}
 		return "want " + strings.Join(words, " or ")
 	}

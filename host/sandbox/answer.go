@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -31,15 +32,8 @@ func (e *apiError) Error() string {
 
 // answered reports whether err is an answer with one of the statuses.
 func answered(err error, statuses ...int) bool {
-	var e *apiError
-	if errors.As(err, &e) {
-		for _, s := range statuses {
-			if e.status == s {
-				return true
-			}
-		}
-	}
-	return false
+	e, is := errors.AsType[*apiError](err)
+	return is && slices.Contains(statuses, e.status)
 }
 
 // notFound reports whether err is the control plane's answer for an id or a name that no sandbox has:
@@ -49,8 +43,8 @@ func answered(err error, statuses ...int) bool {
 // Any other 404 is no evidence: it may come from an ingress without a backend, from another program, or from another
 // route of the API ("Cannot GET /…"), which a wrong address leads to.
 func notFound(err error, id string) bool {
-	var e *apiError
-	if id == "" || !errors.As(err, &e) || e.status != http.StatusNotFound || !e.own {
+	e, is := errors.AsType[*apiError](err)
+	if id == "" || !is || e.status != http.StatusNotFound || !e.own {
 		return false
 	}
 	message := strings.TrimSuffix(strings.ToLower(e.message), ".")
@@ -88,8 +82,7 @@ func (c *client) read(q request, resp *http.Response, err error) error {
 		if resp != nil { // there is an answer, too, if ctx has ended meanwhile
 			err = errors.Join(err, resp.Body.Close())
 		}
-		var ue *url.Error
-		if errors.As(err, &ue) {
+		if ue, is := errors.AsType[*url.Error](err); is {
 			err = ue.Err
 		}
 		return redacted(fmt.Errorf("daytona: %s: %w", q.doing, err), secrets...)
@@ -112,10 +105,7 @@ func (c *client) read(q request, resp *http.Response, err error) error {
 
 // refusal returns the error of an answer without success.
 func refusal(doing string, resp *http.Response, body []byte, secrets []string) *apiError {
-	message := problem(resp.Header.Get("Content-Type"), body)
-	if message == "" {
-		message = http.StatusText(resp.StatusCode)
-	}
+	message := cmp.Or(problem(resp.Header.Get("Content-Type"), body), http.StatusText(resp.StatusCode))
 	e := &apiError{doing: doing, status: resp.StatusCode, message: redact(message, secrets...)}
 	var own struct {
 		StatusCode int     `json:"statusCode"`
@@ -161,7 +151,7 @@ func problem(contentType string, body []byte) string {
 // Temporary reports whether a provider that has failed may succeed when the call is repeated later: it can't be reached
 // now, is overloaded, or has no room for a box.
 func Temporary(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) || answered(err, http.StatusTooManyRequests, http.StatusBadGateway,
+	_, network := errors.AsType[*net.OpError](err)
+	return network || answered(err, http.StatusTooManyRequests, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout)
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -96,10 +97,7 @@ func (c *client) sign(req *http.Request, q request) {
 func (c *client) retrying(q request) *retryablehttp.Client {
 	one := *c.hc
 	one.Transport = whole{c.hc.Transport}
-	one.Timeout = q.attempt
-	if one.Timeout == 0 {
-		one.Timeout = attempt
-	}
+	one.Timeout = cmp.Or(q.attempt, attempt)
 	return &retryablehttp.Client{
 		HTTPClient:   &one,
 		RetryMax:     tries - 1,

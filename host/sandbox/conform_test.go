@@ -31,8 +31,6 @@ type box interface {
 	Alive(ctx context.Context, p sandbox.Process) (bool, error)
 	Snapshot(ctx context.Context, message string) (commit string, err error)
 	Stop()
-	Destroy(ctx context.Context) error
-	Branch() sandbox.Branch
 }
 
 // house is one provider to hold the contract against. Boxes of both are folders on this machine, so a test can look
@@ -70,13 +68,13 @@ func daytonaHouse(t *testing.T) *house {
 	}
 }
 
-// create makes a box that goes with the test.
 // Create makes a box, with the test's git server as its GitHub.
 func (h *house) Create(ctx context.Context, o sandbox.Options) (sandbox.Sandbox, error) {
 	o.GitHub = cmp.Or(o.GitHub, h.repos.URL)
 	return h.provider.Create(ctx, o)
 }
 
+// create makes a box that goes with the test.
 func (h *house) create(t *testing.T, o sandbox.Options) box {
 	t.Helper()
 	made, err := h.Create(t.Context(), o)
@@ -85,7 +83,7 @@ func (h *house) create(t *testing.T, o sandbox.Options) box {
 	}
 	b := made.(box)
 	t.Cleanup(func() {
-		if err := b.Destroy(context.Background()); err != nil {
+		if err := h.Destroy(context.Background(), b.Ref().ID); err != nil {
 			t.Error("destroy:", err)
 		}
 	})
@@ -215,7 +213,7 @@ func TestProbeAndDestroy(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := b.Destroy(t.Context()); err != nil {
+			if err := h.Destroy(t.Context(), b.Ref().ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -232,7 +230,7 @@ func TestProbeAndDestroy(t *testing.T) {
 		gone(t, h, b, p)
 		h.drop(other)
 		gone(t, h, other, p)
-		if err := other.Destroy(t.Context()); err != nil {
+		if err := h.Destroy(t.Context(), other.Ref().ID); err != nil {
 			t.Error(err)
 		}
 		if boxes, err := h.List(t.Context(), nil); err != nil || len(boxes) > 0 {

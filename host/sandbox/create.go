@@ -77,10 +77,8 @@ func (p *Daytona) check(o Options) (repo repository, err error) {
 		}
 		repo.address = RepoAddress(server, repo.owner, repo.name)
 	}
-	if o.Branch != "" {
-		if err := checkBranch(o.Branch); err != nil {
-			return repo, err
-		}
+	if err := checkBranch(o.Branch); err != nil {
+		return repo, err
 	}
 	if err := checkResources(o.Resources, o.Image); err != nil {
 		return repo, err
@@ -104,8 +102,8 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if q.Volumes, err = p.mounts(ctx, o.Volumes); err != nil {
 		return nil, err
 	}
-	begin, err := o.beginBranch(ctx, repo.address)
-	if err != nil {
+	r := Repository{Work: o.Branch}
+	if err := r.begin(ctx, repo.address, o.Token); err != nil {
 		return nil, err
 	}
 	o.step("creating the box")
@@ -122,7 +120,7 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := p.setUp(ctx, i, o, repo, begin)
+	b, err := p.setUp(ctx, i, o, repo, r)
 	if err != nil {
 		return nil, errors.Join(err, p.discard(ctx, i.ID))
 	}
@@ -135,40 +133,27 @@ func boxName() string { return "arbe-" + uuid.NewString() }
 // lacksSnapshot reports whether a box was refused because there is no such snapshot. The answer has no code: of a
 // request that names a snapshot and is valid, other refusals are about limits.
 func lacksSnapshot(err error) bool {
-	var e *apiError
-	return errors.As(err, &e) && e.status == http.StatusBadRequest && strings.HasPrefix(e.message, "Snapshot ")
+	e, is := errors.AsType[*apiError](err)
+	return is && e.status == http.StatusBadRequest && strings.HasPrefix(e.message, "Snapshot ")
 }
 
 // newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
 func newOrder(c Config, o Options, repo repository) order {
 	labels := boxLabels(o)
-	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, workName(repo))})
+	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, repo.name, workFolder)})
 	q := order{
-		Name: boxName(), Snapshot: c.Snapshot, Target: c.Target, Env: o.Env, Labels: labels,
+		Name: boxName(), Snapshot: cmp.Or(o.Snapshot, c.Snapshot), Target: cmp.Or(o.Target, c.Target), Env: o.Env,
+		Labels:   labels,
 		AutoStop: wholeMinutes(o.AutoStop),
 		CPU:      o.Resources.CPU, Memory: o.Resources.Memory, Disk: o.Resources.Disk,
 	}
-	if o.Snapshot != "" {
-		q.Snapshot = o.Snapshot
-	}
 	if o.Image != "" {
 		q.Snapshot, q.Build = "", &build{"FROM " + o.Image + "\n"}
-	}
-	if o.Target != "" {
-		q.Target = o.Target
 	}
 	if o.Ephemeral {
 		q.AutoDelete = new(int)
 	}
 	return q
-}
-
-// workName returns the name of the working directory.
-func workName(repo repository) string {
-	if repo.name == "" {
-		return "work"
-	}
-	return repo.name
 }
 
 // order requests a box. If the answer is lost, the box may exist: order then finds it by its name, which unlike the
@@ -187,9 +172,9 @@ func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 	if err == nil {
 		err = errors.New("daytona: create a box: the answer names no box")
 	}
-	var refused *apiError
 	looks := 12 // about ten seconds: a request that was abandoned may still arrive
-	if errors.As(err, &refused) && refused.status/100 == 4 && refused.status != http.StatusRequestTimeout {
+	refused, is := errors.AsType[*apiError](err)
+	if is && refused.status/100 == 4 && refused.status != http.StatusRequestTimeout {
 		if refused.status != http.StatusBadRequest {
 			return info{}, err
 		}
@@ -230,7 +215,7 @@ func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, er
 
 // discard deletes a box that will not be used, even if ctx has ended.
 func (p *Daytona) discard(ctx context.Context, id string) error {
-	return p.destroy(context.WithoutCancel(ctx), id)
+	return p.Destroy(context.WithoutCancel(ctx), id)
 }
 
 // box returns the box i, which must be started.
@@ -250,13 +235,13 @@ func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 	}
 	b.home = path.Clean(home.Dir)
 	if b.work, err = confineFile(b.workspace(), i.Labels[labelWork]); err != nil || path.IsAbs(i.Labels[labelWork]) {
-		b.work = path.Join(b.workspace(), workName(repository{}))
+		b.work = path.Join(b.workspace(), workFolder)
 	}
 	return b, nil
 }
 
 // setUp prepares the working directory of a new box.
-func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository, begin Branch) (*daytonaBox, error) {
+func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository, r Repository) (*daytonaBox, error) {
 	o.step("starting the box " + i.ID)
 	i, err := p.started(ctx, i, nil)
 	if err != nil {
@@ -270,6 +255,5 @@ func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository,
 		return b, b.folder(ctx, b.work, 0o755)
 	}
 	o.step("cloning " + repo.owner + "/" + repo.name)
-	b.branch = begin
-	return b, b.clone(ctx, repo.address, begin, o.Token)
+	return b, b.cloneByDaemon(ctx, repo.address, r, o.Token)
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,19 +54,10 @@ func NewDaytona(c Config) (*Daytona, error) {
 	if c.Key == "" {
 		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)")
 	}
-	if c.URL == "" {
-		c.URL = DaytonaURL
-	}
-	if c.GitHub == "" {
-		c.GitHub = GitHub
-	}
-	if c.Pace <= 0 {
-		c.Pace = 100 * time.Millisecond
-	}
-	if c.LookTimeout <= 0 {
-		c.LookTimeout = 20 * time.Second
-	}
-	c.URL, c.GitHub = strings.TrimRight(c.URL, "/"), strings.TrimRight(c.GitHub, "/")
+	c.URL = strings.TrimRight(cmp.Or(c.URL, DaytonaURL), "/")
+	c.GitHub = serverOf(c.GitHub)
+	c.Pace = cmp.Or(c.Pace, 100*time.Millisecond)
+	c.LookTimeout = cmp.Or(c.LookTimeout, 20*time.Second)
 	return &Daytona{client: newClient(c), conf: c}, nil
 }
 
@@ -296,16 +288,12 @@ func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 // destroyTimeout bounds the tries to delete a box that is busy. A box that starts, for one, can't be deleted.
 const destroyTimeout = 2 * time.Minute
 
+// Destroy deletes a box. It returns nil if Daytona answers that the box is being deleted, which takes a while, or does
+// not exist. No other answer counts, even one with status 200.
 func (p *Daytona) Destroy(ctx context.Context, id string) error {
 	if !boxID.MatchString(id) {
 		return fmt.Errorf("daytona: %q is not the id of a box", id)
 	}
-	return p.destroy(ctx, id)
-}
-
-// destroy deletes a box. It returns nil if Daytona answers that the box is being deleted, which takes a while, or does
-// not exist. No other answer counts, even one with status 200.
-func (p *Daytona) destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	doing := "delete the box " + id

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,6 @@ type daytonaBox struct {
 	toolbox string // the address of the daemon in the box
 	home    string
 	work    string
-	branch  Branch
 }
 
 func (b *daytonaBox) Ref() Ref        { return Ref{DaytonaName, b.id} }
@@ -31,11 +31,6 @@ func (b *daytonaBox) Home() string    { return b.home }
 
 // workspace returns the folder that the working directory is in.
 func (b *daytonaBox) workspace() string { return path.Join(b.home, "workspace") }
-
-func (b *daytonaBox) Destroy(ctx context.Context) error {
-	b.Stop()
-	return b.p.destroy(ctx, b.id)
-}
 
 // Outlast has the box stay for at least d without a call to it. Daytona counts calls, and not what works in the box.
 func (b *daytonaBox) Outlast(ctx context.Context, d time.Duration) error {
@@ -111,9 +106,7 @@ func (b *daytonaBox) execute(ctx context.Context, s script) (output string, code
 	if err != nil {
 		return "", -1, fmt.Errorf("daytona: %s: %w", s.doing, err)
 	}
-	if s.limit == 0 {
-		s.limit = attempt
-	}
+	s.limit = cmp.Or(s.limit, attempt)
 	body := map[string]any{
 		// The daemon's shell reads its commands from its input: a command that reads it, too, would swallow the rest.
 		"command": line + " </dev/null",
@@ -138,13 +131,7 @@ func (b *daytonaBox) execute(ctx context.Context, s script) (output string, code
 
 // Detach does not use a session of the daemon: deleting a session kills all processes that were ever started from it.
 func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process, error) {
-	if len(c.Argv) == 0 {
-		return Process{}, errors.New("empty argv")
-	}
-	if err := checkEnv(c.Env); err != nil {
-		return Process{}, err
-	}
-	dir, err := confine(b.work, c.Dir)
+	dir, err := c.check(b.work)
 	if err != nil {
 		return Process{}, err
 	}
@@ -165,19 +152,22 @@ func (b *daytonaBox) Detach(ctx context.Context, c Command, log string) (Process
 	return p, nil
 }
 
-// Alive reports whether a process that Detach started is running. The query does not count as use of the box. In a
-// stopped box no process runs.
-func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
-	s := sh("look at a process", aliveScript, fmt.Sprint(p.PID))
+// ask runs a script that only looks. It does not count as use of the box.
+func (b *daytonaBox) ask(ctx context.Context, doing, text string, args ...string) (output string, code int, err error) {
+	s := sh(doing, text, args...)
 	s.quiet, s.limit = true, 10*time.Second
-	var output string
-	var code int
-	err := b.p.bounded(ctx, func(ctx context.Context) (err error) {
+	err = b.p.bounded(ctx, func(ctx context.Context) (err error) {
 		output, code, err = b.execute(ctx, s)
 		return err
 	})
-	var asleep *asleepError
-	if errors.As(err, &asleep) {
+	return output, code, err
+}
+
+// Alive reports whether a process that Detach started is running. The query does not count as use of the box. In a
+// stopped box no process runs.
+func (b *daytonaBox) Alive(ctx context.Context, p Process) (bool, error) {
+	output, code, err := b.ask(ctx, "look at a process", aliveScript, fmt.Sprint(p.PID))
+	if _, asleep := errors.AsType[*asleepError](err); asleep {
 		return false, nil
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"arbe.0sk.ar/runner/internal/procfs"
 )
@@ -50,22 +49,4 @@ func processOf(s procfs.Stat) Process {
 func runs(s procfs.Stat, p Process) bool {
 	q := processOf(s)
 	return q.PID == p.PID && q.Start == p.Start && s.Alive()
-}
-
-// clip returns text as one line of limited length, for an error.
-func clip(text string) string {
-	const most = 300
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
-}
-
-// after returns what stands behind a failure: what the program has printed, if it has.
-func after(output string) string {
-	if text := clip(output); text != "" {
-		return ": " + text
-	}
-	return ", without output"
 }

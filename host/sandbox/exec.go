@@ -122,13 +122,7 @@ const killScript = `kill -9 "-$(cat "$1/pid")" 2>/dev/null; :`
 
 func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 	failed := Result{ExitCode: -1}
-	if len(c.Argv) == 0 {
-		return failed, errors.New("empty argv")
-	}
-	if err := checkEnv(c.Env); err != nil {
-		return failed, err
-	}
-	dir, err := confine(b.work, c.Dir)
+	dir, err := c.check(b.work)
 	if err != nil {
 		return failed, err
 	}

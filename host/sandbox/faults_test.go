@@ -62,7 +62,7 @@ func TestCreateFaults(t *testing.T) {
 			if res := run(t, b, "cat README"); string(res.Stdout) != "read me\n" {
 				t.Errorf("printed %q", res.Stdout)
 			}
-			if err := b.(box).Destroy(t.Context()); err != nil {
+			if err := f.Destroy(t.Context(), b.Ref().ID); err != nil {
 				t.Error(err)
 			}
 			f.left(t, 0)

@@ -95,7 +95,7 @@ func (s *session) read(ctx context.Context) error {
 		defer stop()
 		s.watch(ctx, conn)
 	})
-	return fmt.Errorf("daytona: %s: %w", q.doing, s.take(frames{ctx, conn}))
+	return fmt.Errorf("daytona: %s: %w", q.doing, s.take(ctx, conn))
 }
 
 // watch returns when the connection is of no more use: the command has ended, or its state could not be read, for a
@@ -117,30 +117,18 @@ func (s *session) watch(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// frames is the content of a connection's frames, as one stream.
-type frames struct {
-	ctx  context.Context
-	conn *websocket.Conn
-}
-
-// WriteTo implements io.WriterTo.
-func (f frames) WriteTo(w io.Writer) (n int64, err error) {
+// take reads the log, after the part that was read before, until both outputs have ended.
+func (s *session) take(ctx context.Context, conn *websocket.Conn) error {
+	log := &logReader{s: s, skip: s.seen}
 	for {
-		_, r, err := f.conn.Reader(f.ctx)
+		_, frame, err := conn.Reader(ctx)
 		if err != nil {
-			return n, err
+			return err
 		}
-		m, err := io.Copy(w, r)
-		if n += m; err != nil {
-			return n, err
+		if _, err := io.Copy(log, frame); err != nil {
+			return err
 		}
 	}
-}
-
-// take reads the log, after the part that was read before, until both outputs have ended.
-func (s *session) take(log frames) error {
-	_, err := log.WriteTo(&logReader{s: s, skip: s.seen})
-	return err
 }
 
 var errEnded = errors.New("both outputs have ended")

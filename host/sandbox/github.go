@@ -13,7 +13,7 @@ const GitHub = "https://github.com"
 
 var repoPart = regexp.MustCompile(`\A[A-Za-z0-9_.-]+\z`)
 
-// ParseRepo splits org/repo, or a repository's address on a GitHub server; "" is GitHub.
+// ParseRepo splits org/repo, or a repository's address on a GitHub server. An empty server means GitHub.
 func ParseRepo(repo, server string) (owner, name string, err error) {
 	server = serverOf(server)
 	short := repo
@@ -34,7 +34,7 @@ func ParseRepo(repo, server string) (owner, name string, err error) {
 	return owner, name, nil
 }
 
-// serverOf returns the address of a GitHub server without a slash at its end; "" is GitHub.
+// serverOf returns the address of a GitHub server without a slash at its end. An empty one means GitHub.
 func serverOf(server string) string { return cmp.Or(strings.TrimRight(server, "/"), GitHub) }
 
 // RepoAddress returns the address of a repository on a GitHub server for git.
@@ -78,7 +78,7 @@ func isPath(repo string) bool {
 
 // checkBranch refuses names that git could take for an option. git itself checks the rest.
 func checkBranch(branch string) error {
-	if branch == "" || strings.HasPrefix(branch, "-") || strings.ContainsAny(branch, "\x00 :") {
+	if strings.HasPrefix(branch, "-") || strings.ContainsAny(branch, "\x00 :") {
 		return fmt.Errorf("invalid branch name %q", branch)
 	}
 	return nil

@@ -105,10 +105,8 @@ func (p *Local) check(o Options) (rec record, err error) {
 			return rec, err
 		}
 	}
-	if o.Branch != "" {
-		if err := checkBranch(o.Branch); err != nil {
-			return rec, err
-		}
+	if err := checkBranch(o.Branch); err != nil {
+		return rec, err
 	}
 	if err := o.checkLocal(); err != nil {
 		return rec, err
@@ -123,7 +121,7 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 		return nil, err
 	}
 	o.Token = tokenFor(rec.Repo, o.GitHub, o.Token)
-	begin, err := o.beginBranch(ctx, rec.Repo)
+	there, err := hasBranch(ctx, rec.Repo, o.Branch, o.Token)
 	if err != nil {
 		return nil, fmt.Errorf("create a local box: %w", err)
 	}
@@ -133,10 +131,10 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 		return nil, err
 	}
 	o.step("creating the box")
-	b := &localBox{id: id, dir: filepath.Join(p.dir, id), rec: rec, branch: begin}
+	b := &localBox{id: id, dir: filepath.Join(p.dir, id), rec: rec}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("create a local box: %w", err), b.Destroy(context.WithoutCancel(ctx)))
+			err = errors.Join(fmt.Errorf("create a local box: %w", err), b.destroy(context.WithoutCancel(ctx)))
 		}
 	}()
 	if err := b.make(); err != nil {
@@ -144,7 +142,7 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	}
 	if rec.Repo != "" {
 		o.step("cloning " + plain(rec.Repo))
-		if err := b.clone(ctx, o.Token); err != nil {
+		if err := b.clone(ctx, o.Branch, there, o.Token); err != nil {
 			return nil, err
 		}
 	}
@@ -160,10 +158,8 @@ func (o Options) step(what string) {
 
 // boxLabels returns the labels of a box with these options.
 func boxLabels(o Options) map[string]string {
-	labels := maps.Clone(o.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, o.Labels)
 	if o.Ephemeral {
 		labels[LabelEphemeral] = "true"
 	}
@@ -191,14 +187,6 @@ func localRepo(repo, server string) (string, error) {
 // Open returns the box with the id; ErrGone if there is no such box, ErrForeign if it is not of this machine and
 // folder.
 func (p *Local) Open(_ context.Context, id string) (Sandbox, error) {
-	b, err := p.open(id)
-	if err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-func (p *Local) open(id string) (*localBox, error) {
 	dir, err := p.at(id)
 	if err != nil {
 		return nil, err
@@ -218,7 +206,7 @@ func (p *Local) Destroy(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return (&localBox{id: id, dir: dir}).Destroy(ctx)
+	return (&localBox{id: id, dir: dir}).destroy(ctx)
 }
 
 func readRecord(dir string) (rec record, err error) {

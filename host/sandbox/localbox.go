@@ -26,8 +26,6 @@ type localBox struct {
 	id  string
 	dir string
 	rec record
-
-	branch Branch
 }
 
 func (b *localBox) Ref() Ref        { return Ref{LocalName, b.id} }
@@ -70,6 +68,14 @@ func (b *localBox) there() error {
 	return nil
 }
 
+// root opens the box's folder. No link in the box leads out of a root.
+func (b *localBox) root() (*os.Root, error) {
+	if err := b.there(); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(b.dir)
+}
+
 // BoxVar is the variable that marks all processes of a local box: children inherit it, whatever session they move to,
 // and the runner passes it on to its agent.
 const BoxVar = "AGENT_BOX"
@@ -97,11 +103,7 @@ func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
 			return err
 		}
 	}
-	if err := b.there(); err != nil {
-		return err
-	}
-	// The root keeps links in the box from leading a file out of it.
-	root, err := os.OpenRoot(b.dir)
+	root, err := b.root()
 	if err != nil {
 		return err
 	}
@@ -183,8 +185,8 @@ func (b *localBox) family(procs []Process) *family {
 	return f
 }
 
-func (b *localBox) Destroy(ctx context.Context) error {
-	b.Stop()
+// destroy ends the box's processes and removes its folder.
+func (b *localBox) destroy(ctx context.Context) error {
 	procs, err := b.readDetached()
 	if err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)

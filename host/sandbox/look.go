@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // Runs reports whether the process is alive in the box with the id; with PID 0, whether the runner of the process's Run
@@ -87,21 +86,10 @@ func (p *Daytona) Runs(ctx context.Context, id string, proc Process) (bool, erro
 	if proc.Run != "" {
 		variable = runVariable + "=" + proc.Run
 	}
-	s := sh("look for the runner", runnerScript, "/"+RunnerPath, variable)
-	s.quiet, s.limit = true, 10*time.Second
-	var output string
-	var code int
-	if err := p.bounded(ctx, func(ctx context.Context) (err error) {
-		output, code, err = b.execute(ctx, s)
-		return err
-	}); err != nil {
-		return false, err
-	}
-	switch strings.TrimSpace(output) {
-	case "runs":
-		return true, nil
-	case "none":
-		return false, nil
+	output, code, err := b.ask(ctx, "look for the runner", runnerScript, "/"+RunnerPath, variable)
+	answer := strings.TrimSpace(output)
+	if err != nil || answer == "runs" || answer == "none" {
+		return answer == "runs", err
 	}
 	return false, fmt.Errorf("daytona: look for the runner: exit status %d%s", code, after(output))
 }

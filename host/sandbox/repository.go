@@ -1,15 +1,19 @@
 package sandbox
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Repository is a repository to clone. At most one of Branch, Tag and Commit is set; none is the default branch.
@@ -29,10 +33,8 @@ type Repository struct {
 func (r Repository) source(github string) (address, token string, err error) {
 	github = cmp.Or(r.GitHub, github)
 	for _, ref := range []string{r.Branch, r.Tag, r.Work} {
-		if ref != "" {
-			if err := checkBranch(ref); err != nil {
-				return "", "", err
-			}
+		if err := checkBranch(ref); err != nil {
+			return "", "", err
 		}
 	}
 	switch {
@@ -49,13 +51,12 @@ func (r Repository) source(github string) (address, token string, err error) {
 }
 
 // begin finds the start of r.Work: the remote's branch replaces what was to be cloned.
-func (r *Repository) begin(ctx context.Context, address, token string) (Branch, error) {
-	o := Options{Branch: r.Work, Token: token}
-	b, err := o.beginBranch(ctx, address)
-	if b.Existing {
+func (r *Repository) begin(ctx context.Context, address, token string) error {
+	there, err := hasBranch(ctx, address, r.Work, token)
+	if there {
 		r.Branch, r.Tag, r.Commit, r.Work = r.Work, "", "", ""
 	}
-	return b, err
+	return err
 }
 
 // cloneScript clones $1 with depth $2 and branch $3 into the working directory.
@@ -87,34 +88,23 @@ func cloneByGit(ctx context.Context, box Sandbox, r Repository, address, token s
 	if r.Depth > 0 {
 		depth = strconv.Itoa(r.Depth)
 	}
+	script, ref := cloneScript, r.Branch
 	switch {
 	case r.Tag != "":
-		c.Argv = []string{"sh", "-c", fetchScript, "sh", address, depth, "refs/tags/" + r.Tag}
+		script, ref = fetchScript, "refs/tags/"+r.Tag
 	case r.Commit != "":
-		c.Argv = []string{"sh", "-c", fetchScript, "sh", address, depth, r.Commit}
-	default:
-		c.Argv = []string{"sh", "-c", cloneScript, "sh", address, depth, r.Branch}
+		script, ref = fetchScript, r.Commit
 	}
-	if err := scripted(ctx, box, c); err != nil {
-		return fmt.Errorf("clone %s: %w", plain(address), redacted(err, token))
+	_, err = Shell(ctx, box, c, script, address, depth, ref)
+	switch failed, is := errors.AsType[*ExitError](err); {
+	case err == nil:
+		return nil
+	case is && failed.Code == 127:
+		err = errors.New("the box has no git" + after(failed.Output))
+	case is:
+		err = fmt.Errorf("git: exit status %d%s", failed.Code, after(failed.Output))
 	}
-	return nil
-}
-
-// scripted runs a command to its end. Another exit status than 0 is an error with the end of its output.
-func scripted(ctx context.Context, box Sandbox, c Command) error {
-	res, err := box.Exec(ctx, c)
-	switch {
-	case err != nil:
-		return err
-	case res.TimedOut:
-		return fmt.Errorf("timed out after %v", c.Timeout)
-	case res.ExitCode == 127:
-		return errors.New("the box has no git" + after(string(res.Stderr)))
-	case res.ExitCode != 0:
-		return fmt.Errorf("git: exit status %d%s", res.ExitCode, after(string(res.Stderr)+string(res.Stdout)))
-	}
-	return nil
+	return fmt.Errorf("clone %s: %w", plain(address), redacted(err, token))
 }
 
 // At returns the box with another working directory, path below the workspace. The directory need not exist.
@@ -136,7 +126,7 @@ func (b *localBox) Clone(ctx context.Context, r Repository) error {
 	if err := b.there(); err != nil {
 		return err
 	}
-	if b.branch, err = r.begin(ctx, address, token); err != nil {
+	if err := r.begin(ctx, address, token); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(b.WorkDir(), 0o755); err != nil {
@@ -152,6 +142,43 @@ func (b *localBox) Clone(ctx context.Context, r Repository) error {
 		return fmt.Errorf("make the branch %s: %w", r.Work, err)
 	}
 	return nil
+}
+
+// clone clones the box's repository and checks a branch out: the remote's if that is there, or a new one from the
+// default branch.
+func (b *localBox) clone(ctx context.Context, branch string, there bool, token string) error {
+	env, err := credential(b.rec.Repo, token)
+	if err != nil {
+		return err
+	}
+	if _, err := b.git(ctx, env, "clone", "--quiet", "--", b.rec.Repo, "."); err != nil {
+		return fmt.Errorf("clone %s: %w", plain(b.rec.Repo), redacted(err, token))
+	}
+	args := []string{"checkout", "--quiet", "--no-track", "-B", branch}
+	switch {
+	case branch == "":
+		return nil
+	case there:
+		args = []string{"checkout", "--quiet", "--track", "-B", branch, "refs/remotes/origin/" + branch}
+	}
+	if _, err := b.git(ctx, nil, args...); err != nil {
+		return fmt.Errorf("check out the branch %s: %w", branch, err)
+	}
+	return nil
+}
+
+// git runs git in the working directory. It never prompts for a password.
+func (b *localBox) git(ctx context.Context, env map[string]string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "credential.helper="}, args...)...)
+	cmd.Dir = b.WorkDir()
+	cmd.Env = append(b.env(env), "GIT_TERMINAL_PROMPT=0", "GIT_CEILING_DIRECTORIES="+b.dir)
+	cmd.WaitDelay = outputGrace
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return "", errors.Join(fmt.Errorf("git: %w%s", err, after(stderr.String())), ctx.Err())
+	}
+	return out.String(), nil
 }
 
 // At returns the box with another working directory, path below the workspace. The directory need not exist.
@@ -174,7 +201,7 @@ func (b *daytonaBox) Clone(ctx context.Context, r Repository) error {
 	if err != nil {
 		return err
 	}
-	if b.branch, err = r.begin(ctx, address, token); err != nil {
+	if err := r.begin(ctx, address, token); err != nil {
 		return err
 	}
 	if r.Tag == "" && r.Commit == "" {
@@ -187,4 +214,48 @@ func (b *daytonaBox) Clone(ctx context.Context, r Repository) error {
 		return err
 	}
 	return b.newBranch(ctx, r.Work)
+}
+
+// transfer bounds a clone or a snapshot.
+const transfer = 20 * time.Minute
+
+// cloneByDaemon clones a branch, and makes r.Work from it.
+func (b *daytonaBox) cloneByDaemon(ctx context.Context, address string, r Repository, token string) error {
+	body := map[string]any{"url": address, "path": b.work}
+	if r.Branch != "" {
+		body["branch"] = r.Branch
+	}
+	if r.Depth > 0 {
+		body["depth"] = r.Depth // older daemons ignore it
+	}
+	if token != "" {
+		body["username"], body["password"] = "git", token // GitHub checks the token alone, but needs a name
+	}
+	if err := b.git(ctx, "clone "+plain(address), "clone", body, transfer, token); err != nil {
+		return err
+	}
+	return b.newBranch(ctx, r.Work)
+}
+
+// newBranch makes a branch at HEAD and checks it out. An empty name means no branch.
+func (b *daytonaBox) newBranch(ctx context.Context, branch string) error {
+	if branch == "" {
+		return nil
+	}
+	body := map[string]string{"path": b.work, "name": branch}
+	if err := b.git(ctx, "make the branch "+branch, "branches", body, attempt); err != nil {
+		return err
+	}
+	body = map[string]string{"path": b.work, "branch": branch}
+	return b.git(ctx, "check out "+branch, "checkout", body, attempt)
+}
+
+// git sends the daemon a git operation.
+func (b *daytonaBox) git(
+	ctx context.Context, doing, what string, body any, limit time.Duration, secrets ...string,
+) error {
+	return b.call(ctx, request{
+		doing: doing, method: http.MethodPost, url: "/git/" + what, body: body, once: true,
+		attempt: limit, secrets: secrets,
+	})
 }

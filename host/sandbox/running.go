@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -30,10 +31,7 @@ func (r *running) begin(ctx context.Context) (run context.Context, limit func(ti
 	run, cancel := context.WithCancelCause(ctx)
 	var timer *time.Timer
 	limit = func(d time.Duration) {
-		if d <= 0 {
-			d = DefaultTimeout
-		}
-		timer = time.AfterFunc(d, func() { cancel(errTimedOut) })
+		timer = time.AfterFunc(cmp.Or(d, DefaultTimeout), func() { cancel(errTimedOut) })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,4 +70,40 @@ func (r *Result) cutShort(cause error) error {
 		return nil
 	}
 	return cause
+}
+
+// output keeps a command's output up to a limit and passes it to the caller.
+type output struct {
+	limit int
+	pass  func(Stream, []byte) // nil where the caller wants no output
+
+	mu   sync.Mutex // one call of pass at a time
+	kept [2][]byte
+	cut  bool
+}
+
+func newOutput(c Command) *output {
+	return &output{limit: cmp.Or(c.MaxOutput, DefaultMaxOutput), pass: c.Output}
+}
+
+func (o *output) add(s Stream, b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := &o.kept[s-Stdout]
+	room := min(o.limit-len(*kept), len(b))
+	*kept = append(*kept, b[:room]...)
+	o.cut = o.cut || room < len(b)
+	if o.pass != nil {
+		o.pass(s, b)
+	}
+}
+
+// fill copies the output into r.
+func (o *output) fill(r *Result) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.Stdout, r.Stderr, r.Truncated = o.kept[0], o.kept[1], o.cut
 }

@@ -28,8 +28,8 @@ type Ref struct {
 func (r Ref) String() string { return r.Provider + ":" + r.ID }
 
 // Sandbox is one box: where it is, and how a program and files get into it. Its methods may be used concurrently. The
-// boxes of this package's providers can do more (Alive, Snapshot, Stop, Destroy, Branch, At, Clone); who needs that
-// declares an interface of its own.
+// boxes of this package's providers can do more (Alive, Snapshot, Stop, At, Clone): a caller that needs a power
+// declares an interface for it.
 type Sandbox interface {
 	Ref() Ref
 	// WorkDir is the folder of the repository or the folder that is worked on, absolute in the box.
@@ -114,7 +114,7 @@ type Options struct {
 	Labels    map[string]string // arbe.house, arbe.thread, arbe.environment
 	Env       map[string]string // of all commands in the box
 	Repo      string            // org/repo or its address on GitHub; for a local box any address for git; "" for none
-	Branch    string            // to check out, started by BranchMode; "" for the default branch
+	Branch    string            // to check out: the remote's, or else a new one; "" for the default branch
 	GitHub    string            // the server of org/repo; "" for the provider's
 	Token     string            // for GitHub; no other server gets it
 	Image     string            // of a registry, from which the provider builds the box; "" for Snapshot
@@ -126,8 +126,7 @@ type Options struct {
 	Progress  func(step string) // receives each step; nil for none
 	Ephemeral bool              // the box may be released when no run is open in it
 
-	BranchMode BranchMode // the start of Branch if the remote has it already
-	Resources  Resources  // only with Image: a snapshot has its own
+	Resources Resources // only with Image: a snapshot has its own
 }
 
 // Volume is storage of a provider that outlives boxes, and where a box has it.
@@ -192,7 +191,7 @@ const (
 )
 
 // Provider makes boxes, opens them again by their ids, and releases them. Local and Daytona are providers, and can do
-// more (Name, Probe, Runs, List); who needs that declares an interface of its own.
+// more (Name, Probe, Runs, List): a caller that needs a power declares an interface for it.
 type Provider interface {
 	// Create makes a box, with the repository in it. A Create that fails leaves no box.
 	Create(ctx context.Context, o Options) (Sandbox, error)
@@ -209,14 +208,6 @@ var ErrGone = errors.New("the sandbox is gone")
 // ErrForeign is returned if a local box belongs to another machine or to another data folder. Its state is unknown
 // here.
 var ErrForeign = errors.New("belongs to another machine or data folder")
-
-// ExitError is the end of a command in a box that has failed, for those who treat that as an error.
-type ExitError struct {
-	Code   int
-	Stderr string
-}
-
-func (e *ExitError) Error() string { return fmt.Sprintf("exit status %d: %s", e.Code, e.Stderr) }
 
 // ConfinedError is returned for a path that leads out of the folder Root.
 type ConfinedError struct{ Path, Root string }

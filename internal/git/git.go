@@ -87,6 +87,14 @@ func Status(err error) int {
 	return -1
 }
 
+// Historic are faults of objects in old public repositories, which servers accept.
+const Historic = "zeroPaddedFilemode=ignore,missingSpaceBeforeDate=ignore,badTimezone=ignore"
+
+// IsObject reports whether a text is the name of an object, by SHA-1 or SHA-256.
+func IsObject(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}
+
 // environment returns the environment of every run.
 func environment(dir string) []string {
 	env := []string{

@@ -203,10 +203,8 @@ func moves(name, b string, user, box State, head string, f Facts) (bool, string)
 // changed. changed are the paths that the commit has changed, whose files have to follow, too.
 func follow(base, user, box Index, changed map[string]Entry, f Facts) (set map[string]Entry, why string) {
 	set = map[string]Entry{}
-	want := maps.Clone(changed)
-	if want == nil {
-		want = map[string]Entry{}
-	}
+	want := map[string]Entry{}
+	maps.Copy(want, changed)
 	for _, name := range union(base, box) {
 		b, h, x := base[name], user[name], box[name]
 		switch {
@@ -263,12 +261,8 @@ func clash(user Index, set map[string]Entry) string {
 
 // union returns the sorted paths of two indexes.
 func union(a, b map[string]Entry) []string {
-	all := maps.Clone(a)
-	if all == nil {
-		all = map[string]Entry{}
-	}
-	for name, e := range b {
-		all[name] = e
-	}
+	all := map[string]Entry{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
 	return slices.Sorted(maps.Keys(all))
 }

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,11 +52,7 @@ func (r *Repo) lock(ctx context.Context) (unlock func() error, err error) {
 	if err := r.step(); err != nil {
 		return none, err
 	}
-	wait := r.LockWait
-	if wait == 0 {
-		wait = lockWait
-	}
-	for end := time.Now().Add(wait); ; {
+	for end := time.Now().Add(cmp.Or(r.LockWait, lockWait)); ; {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err == nil {
 			_, err = io.WriteString(f, mine)

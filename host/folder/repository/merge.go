@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -248,10 +249,7 @@ func (r *Repo) moveRefs(ctx context.Context, user State, p *Plan) error {
 	}
 	var orders strings.Builder
 	for _, ref := range p.Refs {
-		old := ref.Old
-		if old == "" {
-			old = zero(user, *p)
-		}
+		old := cmp.Or(ref.Old, zero(user, *p))
 		fmt.Fprintf(&orders, "update %s\x00%s\x00%s\x00", ref.Name, ref.New, old)
 	}
 	_, err := r.do(ctx, git.Command{

@@ -24,6 +24,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"arbe.0sk.ar/runner/internal/git"
 )
 
 // State is a repository's state as git has recorded it.
@@ -95,7 +97,7 @@ func Parse(parts [][]byte) (s State, err error) {
 	}
 	for text := range strings.Lines(string(parts[sectionRefs])) {
 		f := strings.Split(strings.TrimSuffix(text, "\n"), " ")
-		if len(f) != 4 || !objectName(f[0]) {
+		if len(f) != 4 || !git.IsObject(f[0]) {
 			return s, fmt.Errorf("refs of a repository: unexpected line %.100q", text)
 		}
 		if f[3] != "" {
@@ -109,16 +111,11 @@ func Parse(parts [][]byte) (s State, err error) {
 		return s, err
 	}
 	for _, oid := range append([]string{s.Commit}, s.Stash...) {
-		if oid != "" && !objectName(oid) {
+		if oid != "" && !git.IsObject(oid) {
 			return s, fmt.Errorf("state of a repository: %.100q is no object", oid)
 		}
 	}
 	return s, nil
-}
-
-// objectName reports whether a text is the name of an object, by SHA-1 or SHA-256.
-func objectName(s string) bool {
-	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // Flags of entries of an index, as git prints them.
@@ -143,7 +140,7 @@ func parseIndex(b []byte) (Index, error) {
 		_, text, _ := bytes.Cut(last, []byte("flags: "))
 		flags, err := strconv.ParseUint(string(text), 16, 64)
 		f := strings.Fields(head)
-		if err != nil || len(f) != 3 || path == "" || !objectName(f[1]) {
+		if err != nil || len(f) != 3 || path == "" || !git.IsObject(f[1]) {
 			return nil, fmt.Errorf("index of a repository: unexpected entry %.100q", b[:min(len(b), 300)])
 		}
 		e := Entry{Mode: f[0], Object: f[1], Sparse: flags&flagSparse != 0}

@@ -522,18 +522,17 @@ func (h host) task(o rows.Task) launch.Task {
 	}
 }
 
-func (h host) Launch(ctx context.Context, o rows.Task) error {
+func (h host) Launch(ctx context.Context, o rows.Task) (again bool, err error) {
 	w, key := h.w, o.Thread+"/"+o.Run()
 	l := w.launcher(h.p, o.Thread)
 	l.Rows = w.resolver(h.p)
-	l.Continued = func(ctx context.Context, err error) bool {
-		return errors.Is(context.Cause(ctx), provision.ErrStopped) || h.Temporary(err)
-	}
+	l.Continued = func(context.Context, error) bool { return true }
 	w.set(func() { w.launching[key] = h.p })
-	_, err := l.Launch(ctx, h.task(o))
+	_, err = l.Launch(ctx, h.task(o))
 	w.set(func() { delete(w.launching, key) })
 	w.note("task %s: %v", o.Thread, err)
-	return waits(err)
+	err = waits(err)
+	return err != nil, err
 }
 
 func (h host) Refuse(ctx context.Context, o rows.Task, cause error) error {
@@ -554,5 +553,3 @@ func waits(err error) error {
 	}
 	return err
 }
-
-func (h host) Temporary(error) bool { return true }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // What claude's session files are made of where we make them. claude 2.1.329 reads them only as compact JSON.
@@ -29,7 +31,7 @@ func claudeAt(typ, id, parent string, at time.Time) claudePlace {
 
 // claudeFiller is a line that claude keeps in the chain and shows to no model.
 func claudeFiller(id, parent string, at time.Time) []byte {
-	b, _ := marshal(struct {
+	b, _ := jsonscan.Marshal(struct {
 		claudePlace
 		Subtype string `json:"subtype"`
 		Content string `json:"content"`
@@ -96,7 +98,7 @@ func claudeTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 			message.Stop = "tool_use"
 		}
 	}
-	b, _ := marshal(struct {
+	b, _ := jsonscan.Marshal(struct {
 		claudePlace
 		Message any `json:"message"`
 	}{claudeAt(typ, at.ID, at.Parent, t.Time), message})

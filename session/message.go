@@ -67,14 +67,14 @@ func (b blocks) MarshalJSON() ([]byte, error) {
 	if b == nil {
 		return []byte("[]"), nil
 	}
-	return marshal([]block(b))
+	return jsonscan.Marshal([]block(b))
 }
 
 func textBlock(s string) block { return block{Type: "text", Text: &s} }
 
 func callBlock(id, name string, arguments json.RawMessage) block {
 	if !jsonscan.IsObject(arguments) {
-		arguments, _ = marshal(map[string]json.RawMessage{"input": orNull(arguments)}) // raw JSON marshals
+		arguments, _ = jsonscan.Marshal(map[string]json.RawMessage{"input": orNull(arguments)}) // raw JSON marshals
 	}
 	return block{Type: "toolCall", ID: id, Name: name, Arguments: arguments}
 }
@@ -142,7 +142,7 @@ func (e *Entry) speak(m message) {
 	case ToolResult:
 		m.Role, m.ToolCallID, m.IsError = "toolResult", e.ToolCallID, &e.IsError
 	}
-	e.Message, _ = marshal(m) // it is made of JSON
+	e.Message, _ = jsonscan.Marshal(m) // it is made of JSON
 }
 
 // spoken reads a turn's message, whatever form it has. Its blocks are those that make sense.

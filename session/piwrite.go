@@ -115,20 +115,11 @@ func change(object []byte, f func(map[string]json.RawMessage)) []byte {
 		return object
 	}
 	f(m)
-	b, err := marshal(m)
+	b, err := jsonscan.Marshal(m)
 	if err != nil {
 		return object
 	}
 	return b
-}
-
-// marshal is v as JSON, without the escapes that only HTML needs.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSpace(b.Bytes()), err
 }
 
 func piTurn(t Turn, at Place) (lines [][]byte, omitted string) {
@@ -190,7 +181,7 @@ func piMessage(t Turn) (json.RawMessage, bool) {
 	if t.Kind == User && (len(m["content"]) <= len("[]") || len(m["content"]) == 0) {
 		return nil, false
 	}
-	b, err := marshal(m)
+	b, err := jsonscan.Marshal(m)
 	return b, err == nil
 }
 
@@ -208,7 +199,7 @@ func piContent(content []byte) json.RawMessage {
 	if jsonscan.Elements(content, add); len(blocks) == 0 && len(content) > 0 && content[0] != '[' {
 		add(content)
 	}
-	b, err := marshal(blocks)
+	b, err := jsonscan.Marshal(blocks)
 	if err != nil {
 		return json.RawMessage("[]")
 	}
@@ -236,7 +227,7 @@ func piUsage(usage []byte) json.RawMessage {
 	if !jsonscan.IsObject(u.Cost) {
 		u.Cost = json.RawMessage(`{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}`)
 	}
-	b, err := marshal(u)
+	b, err := jsonscan.Marshal(u)
 	if err != nil {
 		return json.RawMessage(`{}`)
 	}

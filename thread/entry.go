@@ -51,10 +51,7 @@ func (e Entry) Time() time.Time { return parseTime(e.TS) }
 func (e Entry) Received() time.Time { return parseTime(e.At) }
 
 func parseTime(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339Nano, s) // the zero time where it is none
 	return t
 }
 
@@ -72,13 +69,11 @@ func (e Entry) AppendJSON(b []byte) []byte {
 
 // Marshal returns v as JSON with <, > and & as they are. It is for payloads of this project, which always marshal.
 func Marshal(v any) json.RawMessage {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	b, err := jsonscan.Marshal(v)
+	if err != nil {
 		panic(fmt.Sprintf("thread: a payload of our own doesn't marshal: %v", err))
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return b
 }
 
 // ParseEntry reads one entry from JSON and checks it. Members are read by their exact names, each is there once, and
@@ -183,7 +178,7 @@ func parseExact(raw []byte) (e Entry, err error) {
 // ParseStored reads an entry as a log keeps it and a server gives it, which has been checked by the rules of its time:
 // those of today may be stricter. The payload is a copy.
 func ParseStored(line []byte) (e Entry, err error) {
-	whole := jsonscan.MembersWhole(line, func(key, v []byte) {
+	_, whole := jsonscan.Members(line, func(key, v []byte) {
 		switch string(key) {
 		case "id":
 			e.ID = jsonscan.String(v)

@@ -108,17 +108,16 @@ func (l Line) AppendJSON(b []byte) []byte {
 // server has checked it. Members that a Line does not have, or has with another type, are ignored. Message, Line and
 // Usage share memory with the payload.
 func ParseLine(payload []byte) Line {
-	p, _ := parseLine(payload, true)
+	p, _ := ParseMirrored(payload)
+	jsonscan.Members(payload, p.parseTurn)
 	return p
 }
 
 // ParseMirrored is ParseLine without what repeats a part of the message or of the line: Text, ToolCallID, ToolName,
 // IsError, StopReason, Provider, Model and Usage. It reports whether the payload is compact: JSON without white space
 // between its tokens. Then Message and Line are.
-func ParseMirrored(payload []byte) (p Line, compact bool) { return parseLine(payload, false) }
-
-func parseLine(payload []byte, turn bool) (p Line, compact bool) {
-	compact = jsonscan.MembersCompact(payload, func(key, v []byte) {
+func ParseMirrored(payload []byte) (p Line, compact bool) {
+	compact, _ = jsonscan.Members(payload, func(key, v []byte) {
 		switch string(key) {
 		case "type":
 			p.Type = jsonscan.String(v)
@@ -148,10 +147,6 @@ func parseLine(payload []byte, turn bool) (p Line, compact bool) {
 			p.Reason = jsonscan.String(v)
 		case "session":
 			p.Session = parseRef(v)
-		default:
-			if turn {
-				p.parseTurn(key, v)
-			}
 		}
 	})
 	return p, compact

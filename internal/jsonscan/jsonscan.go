@@ -1,6 +1,6 @@
-// Package jsonscan finds its way in JSON without copying it and without building anything: a session line can be 64 MiB
-// of one string, and what is wanted of it are a few short fields. It checks nothing. What is no JSON gives members and
-// values that make no sense, and no more harm; who must know asks json.Valid first.
+// Package jsonscan finds members and values in JSON without copying it and without building anything: a session line can
+// be 64 MiB of one string of which a few short fields are wanted. It checks nothing: of what is no JSON it returns
+// members and values that make no sense, and does no further harm. json.Valid checks. Quote and Marshal write JSON.
 package jsonscan
 
 import (
@@ -10,24 +10,10 @@ import (
 )
 
 // Members calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but
-// an object it does nothing.
-func Members(obj []byte, f func(key, value []byte)) { MembersCompact(obj, f) }
-
-// MembersCompact is Members. It reports whether obj has no white space between its tokens, so that each value is
-// compact.
-func MembersCompact(obj []byte, f func(key, value []byte)) (compact bool) {
-	compact, _ = members(obj, f)
-	return compact
-}
-
-// MembersWhole is Members. It reports whether obj is one object from its first byte to its last, as far as its braces
-// and quotes tell: not one that was cut off. Where it is not, f was called for what is there.
-func MembersWhole(obj []byte, f func(key, value []byte)) (whole bool) {
-	_, whole = members(obj, f)
-	return whole
-}
-
-func members(obj []byte, f func(key, value []byte)) (compact, whole bool) {
+// an object it does nothing. compact: obj has no white space between its tokens, so that each value is compact. whole:
+// obj is one object from its first byte to its last, as far as its braces and quotes tell, and not one that was cut off.
+// Where it is not, f was called for what is there.
+func Members(obj []byte, f func(key, value []byte)) (compact, whole bool) {
 	i := Space(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
 		return false, false

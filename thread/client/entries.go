@@ -16,9 +16,7 @@ import (
 // written NotFound reports true of the error. The thread of an older server, which gives no single entries, is read up
 // to the entry.
 func (c *Client) Entry(ctx context.Context, id string) (e thread.Entry, ok bool, err error) {
-	l := &lookup{c: c, id: id}
-	l.reading = c.Only().reading("0", l.add)
-	return l.entry(ctx, readIdle)
+	return c.lookup(id).entry(ctx, readIdle)
 }
 
 // EntryWithin is Entry, and tries again where the server can't be reached or fails, until nothing has come for the time
@@ -28,8 +26,7 @@ func (c *Client) EntryWithin(
 ) (e thread.Entry, ok bool, err error) {
 	arrived := time.Now()
 	for wait := firstWait; ; wait = min(2*wait, time.Second) {
-		l := &lookup{c: c, id: id}
-		l.reading = c.Only().reading("0", l.add)
+		l := c.lookup(id)
 		l.silence, l.patience, l.arrived = patience, patience, arrived
 		e, ok, err = l.entry(ctx, patience-time.Since(arrived))
 		arrived = l.arrived
@@ -43,12 +40,16 @@ func (c *Client) EntryWithin(
 
 // lookup is a search for one entry.
 type lookup struct {
-	c  *Client
-	id string
 	*reading
-
+	id    string
 	n     int // entries of the scan
 	found thread.Entry
+}
+
+func (c *Client) lookup(id string) *lookup {
+	l := &lookup{id: id}
+	l.reading = c.Only().reading("0", l.add)
+	return l
 }
 
 // add takes the next entry of an answer.

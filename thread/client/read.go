@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/jsonscan"
@@ -35,18 +34,9 @@ const (
 	codeRemoved  = "removed"     // the entry was there; the server deletes heartbeats and the like after a run
 )
 
-// wholeReads counts the reads that a server refused in pieces and answered in whole.
-type wholeReads struct{ n atomic.Int32 }
-
-// known reports whether the server refuses pieces. One refusal may be a hiccup.
-func (w *wholeReads) known() bool { return w.n.Load() >= 3 }
-
-// add adds a read that was refused in pieces.
-func (w *wholeReads) add(answered bool) {
-	if answered {
-		w.n.Add(1)
-	}
-}
+// mostWhole is how many reads a server may refuse in pieces and answer in whole before it is asked for no more pieces:
+// one refusal may be a hiccup.
+const mostWhole = 3
 
 // pieceEntries is how many entries the client requests at once: the most that the server gives.
 const pieceEntries = 1000
@@ -217,14 +207,16 @@ func (r *reading) answer(ctx context.Context, first time.Duration) (page Page, e
 		first = max(first, readIdle) // the server waits, too
 	}
 	err = r.attentive(ctx, first, func(ctx context.Context, body *patientBody) error {
-		pieces := !r.c.whole.known()
+		pieces := r.c.whole.Load() < mostWhole
 		page, err = r.receive(ctx, r.query(pieces), body)
 		if !pieces || !unwaited(err) || codeOf(err) == codeBeyond {
 			return err
 		}
 		var second error // is it the limit or the types that the server refuses?
 		page, second = r.receive(ctx, r.query(false), body)
-		r.c.whole.add(second == nil)
+		if second == nil {
+			r.c.whole.Add(1)
+		}
 		return second
 	})
 	if codeOf(err) == codeBeyond || statusOf(err) == http.StatusBadRequest && !r.wait && r.offset != "0" {

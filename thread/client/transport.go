@@ -6,11 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
-
-	"arbe.0sk.ar/runner/thread"
 )
 
 // Limits of connections to a server.
@@ -83,25 +79,4 @@ func beginsHTML(body *bufio.Reader) bool {
 		}
 	}
 	return false
-}
-
-// Redirected reports whether err means that the server has another address.
-func Redirected(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && se.Status/100 == 3
-}
-
-// redirectMessage names the target of a redirect, as a base URL where it is one, without user, password and query.
-func redirectMessage(resp *http.Response) string {
-	const unfollowed = "redirects are not followed"
-	to, err := resp.Location()
-	if err != nil {
-		return unfollowed
-	}
-	clean := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
-	at := clean.String()
-	if base, _, ok := strings.Cut(at, "/"+thread.StreamName("")); ok {
-		at = base
-	}
-	return "redirected to " + at + ", and " + unfollowed + ": set ARBE_STREAM_URL to the thread server's own address"
 }

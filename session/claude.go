@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 // for each block of a reply, all else that claude keeps (attachments inside the chain, what it has asked the API for,
 // its cost) beside them. A file has no header; its name is the session's id.
 var Claude = Dialect{
-	Harness: "claude-code", Prefix: "claude", Decode: decodeClaude, Outline: scanClaude, Filler: claudeFiller,
+	Harness: "claude-code", Prefix: "claude", Decode: checked(scanClaude), Outline: scanClaude, Filler: claudeFiller,
 	Turn: claudeTurn, Amend: claudeLeaf,
 }
 
@@ -32,17 +31,10 @@ var claudeTags = []string{
 	"<user-memory-input>",
 }
 
-func decodeClaude(line []byte) Entry {
-	if !json.Valid(line) {
-		return Entry{Kind: Text, Type: "text"}
-	}
-	return scanClaude(line)
-}
-
-// scanClaude is decodeClaude for a line that is JSON.
+// scanClaude decodes a line that is JSON.
 func scanClaude(line []byte) Entry {
-	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
-		return Entry{Kind: Text, Type: "text"}
+	if !objectLine(line) {
+		return textEntry
 	}
 	f := fields(line)
 	e := Entry{

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -15,7 +15,8 @@ import (
 // same without ordinal in the older one. The conversation is in response_item lines, one for each part of a reply; the
 // end of a turn is in event_msg lines. Lines have no ids.
 var Codex = Dialect{
-	Harness: "codex", Prefix: "codex", Decode: decodeCodex, Outline: scanCodex, Header: codexHeader, Turn: codexTurn,
+	Harness: "codex", Prefix: "codex", Decode: checked(scanCodex), Outline: scanCodex,
+	Header: codexHeader, Turn: codexTurn,
 }
 
 // codexTypes are the line types of codex 0.169.0 without part in a turn.
@@ -44,17 +45,10 @@ var codexEvents = set(
 	"collab_resume_end", "sub_agent_activity",
 )
 
-func decodeCodex(line []byte) Entry {
-	if !json.Valid(line) {
-		return Entry{Kind: Text, Type: "text"}
-	}
-	return scanCodex(line)
-}
-
-// scanCodex is decodeCodex for a line that is JSON.
+// scanCodex decodes a line that is JSON.
 func scanCodex(line []byte) Entry {
-	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
-		return Entry{Kind: Text, Type: "text"}
+	if !objectLine(line) {
+		return textEntry
 	}
 	top := fields(line)
 	e := Entry{Type: str(top["type"]), Time: stamp(top["timestamp"])}
@@ -128,10 +122,7 @@ func codexItem(e *Entry, p map[string]json.RawMessage) {
 	e.Known = true
 	call := func(name string, arguments []byte) {
 		e.Kind, e.Mark, e.StopReason = Assistant, Output, "toolUse"
-		id := str(p["call_id"])
-		if id == "" {
-			id = str(p["id"])
-		}
+		id := cmp.Or(str(p["call_id"]), str(p["id"]))
 		e.speak(message{Content: blocks{callBlock(id, name, arguments)}})
 	}
 	result := func(content blocks) {
@@ -212,10 +203,10 @@ func codexInjected(p map[string]json.RawMessage, content blocks) bool {
 
 // codexContent is the content of a message or of a result.
 func codexContent(raw []byte) blocks {
-	var content blocks
 	if jsonscan.IsString(raw) {
 		return blocks{textBlock(jsonscan.String(raw))}
 	}
+	var content blocks
 	jsonscan.Elements(raw, func(item []byte) {
 		f := fields(item)
 		switch {

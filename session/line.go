@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 )
 
@@ -215,6 +216,21 @@ func (r *Reader) Rest() (Line, error) {
 		return Line{}, err
 	}
 	return r.take(r.hi-r.lo, false), nil
+}
+
+// Lines returns the lines of a file from a position on, also a last one without a newline, up to the first error. The
+// file's writer is gone. A missing file has no lines.
+func Lines(path string, from Position) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		r := NewReader(path, from)
+		defer r.Close() // read only: nothing to lose
+		for {
+			line, err := r.Rest()
+			if errors.Is(err, io.EOF) || !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (r *Reader) ended() bool { return r.until > 0 && r.pos.Index >= r.until }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -159,15 +160,9 @@ func (t Turn) spoken() message {
 	if len(m.Content) == 0 && t.Text != nil && *t.Text != "" {
 		m.Content = blocks{textBlock(*t.Text)}
 	}
-	if m.ToolCallID == "" {
-		m.ToolCallID = t.ToolCallID
-	}
-	if m.StopReason == "" {
-		m.StopReason = t.StopReason
-	}
-	if m.Model == "" {
-		m.Model = t.Model
-	}
+	m.ToolCallID = cmp.Or(m.ToolCallID, t.ToolCallID)
+	m.StopReason = cmp.Or(m.StopReason, t.StopReason)
+	m.Model = cmp.Or(m.Model, t.Model)
 	return m
 }
 
@@ -200,9 +195,6 @@ func str(raw json.RawMessage) string { return jsonscan.String(raw) }
 
 // stamp is the time in a raw RFC 3339 string, the zero time where it is none.
 func stamp(raw json.RawMessage) time.Time {
-	at, err := time.Parse(time.RFC3339, str(raw))
-	if err != nil {
-		return time.Time{}
-	}
+	at, _ := time.Parse(time.RFC3339, str(raw))
 	return at
 }

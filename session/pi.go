@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -13,34 +12,28 @@ import (
 // Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits,
 // usage lines) and what versions 1 and 2 leave out (ids and parents).
 var Pi = Dialect{
-	Harness: "pi", Prefix: "pi", Decode: decodePi, Outline: outlinePi,
+	Harness: "pi", Prefix: "pi", Decode: checked(decodePi), Outline: outlinePi,
 	Essence: piEssence, Line: piLine, LineOutline: piLineOutline,
 	Header: PiHeader, SetCwd: piSetCwd, Filler: piFiller, Upgrade: piUpgrade, Turn: piTurn,
 }
 
 // piTypes are the line types that pi writes, 0.78.0 to 1.5.2.
-var piTypes = map[string]bool{
-	"session": true, "message": true, "model_change": true, "thinking_level_change": true,
-	"compaction": true, "branch_summary": true,
-	"custom": true, "custom_message": true, "label": true, "session_info": true,
-	"context_edit": true, "usage": true, // 1.x
-}
+var piTypes = set(
+	"session", "message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom",
+	"custom_message", "label", "session_info",
+	"context_edit", "usage", // 1.x
+)
 
 // piRoles are the roles of pi's messages. hookMessage is the name of custom in versions 1 and 2.
-var piRoles = map[string]bool{
-	"user": true, "assistant": true, "toolResult": true, "bashExecution": true, "custom": true,
-	"hookMessage": true, "branchSummary": true,
-	"compactionSummary": true,
-	"system":            true, // 1.x
-}
+var piRoles = set(
+	"user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage", "branchSummary", "compactionSummary",
+	"system", // 1.x
+)
 
 // piTime is how pi writes times; a thread's timestamps have the same form.
 const piTime = "2006-01-02T15:04:05.000Z"
 
 func decodePi(line []byte) Entry {
-	if !json.Valid(line) {
-		return Entry{Kind: Text, Type: "text"}
-	}
 	e, stamp, exact := scanPi(line)
 	if len(e.Message) > 0 {
 		decodePiMessage(&e)
@@ -72,8 +65,8 @@ func piLineOutline(id, parent string, message json.RawMessage) Entry {
 // scanPi decodes a line, which is JSON, but for its time, and for what is in the message. stamp is its timestamp. exact
 // reports that the line is a message, and has no more than ID, Parent, Message and the timestamp.
 func scanPi(line []byte) (e Entry, stamp string, exact bool) {
-	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
-		return Entry{Kind: Text, Type: "text"}, "", false
+	if !objectLine(line) {
+		return textEntry, "", false
 	}
 	var typ string
 	var parent, message []byte
@@ -207,17 +200,8 @@ func piText(content []byte) string {
 	}
 	var parts []string
 	jsonscan.Elements(content, func(block []byte) {
-		var typ, text string
-		jsonscan.Members(block, func(key, v []byte) {
-			switch string(key) {
-			case "type":
-				typ = jsonscan.String(v)
-			case "text":
-				text = jsonscan.String(v)
-			}
-		})
-		if typ == "text" {
-			parts = append(parts, text)
+		if f := fields(block); str(f["type"]) == "text" {
+			parts = append(parts, str(f["text"]))
 		}
 	})
 	return strings.Join(parts, "\n")
@@ -255,9 +239,6 @@ func piEssence(line []byte) []byte {
 	for _, name := range []string{"id", "parentId", "firstKeptEntryIndex", "firstKeptEntryId"} {
 		delete(m, name)
 	}
-	b, err := json.Marshal(m) // its members are sorted
-	if err != nil {
-		return line
-	}
+	b, _ := json.Marshal(m) // its members are sorted, and JSON
 	return b
 }

@@ -134,10 +134,8 @@ func piTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 // without which pi 0.78.0 ends with an error.
 func piMessage(t Turn) (json.RawMessage, bool) {
 	m := map[string]json.RawMessage{}
-	if jsonscan.IsObject(t.Message) && json.Valid(t.Message) {
-		if json.Unmarshal(t.Message, &m) != nil {
-			m = map[string]json.RawMessage{}
-		}
+	if json.Unmarshal(t.Message, &m) != nil || m == nil {
+		m = map[string]json.RawMessage{}
 	}
 	set := func(name, value string) {
 		if _, has := m[name]; !has && value != "" {
@@ -178,7 +176,7 @@ func piMessage(t Turn) (json.RawMessage, bool) {
 			m["isError"] = strconv.AppendBool(nil, t.IsError)
 		}
 	}
-	if t.Kind == User && (len(m["content"]) <= len("[]") || len(m["content"]) == 0) {
+	if t.Kind == User && len(m["content"]) <= len("[]") {
 		return nil, false
 	}
 	b, err := jsonscan.Marshal(m)

@@ -1,5 +1,5 @@
-// Package jsonscan finds members and values in JSON without copying it and without building anything: a session line can
-// be 64 MiB of one string of which a few short fields are wanted. It checks nothing: of what is no JSON it returns
+// Package jsonscan finds members and values in JSON without copying it and without building anything: a session line
+// can be 64 MiB of one string of which a few short fields are wanted. It checks nothing: of what is no JSON it returns
 // members and values that make no sense, and does no further harm. json.Valid checks. Quote and Marshal write JSON.
 package jsonscan
 
@@ -11,8 +11,8 @@ import (
 
 // Members calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but
 // an object it does nothing. compact: obj has no white space between its tokens, so that each value is compact. whole:
-// obj is one object from its first byte to its last, as far as its braces and quotes tell, and not one that was cut off.
-// Where it is not, f was called for what is there.
+// obj is one object from its first byte to its last, as far as its braces and quotes tell; where it was cut off, f was
+// called for what is there.
 func Members(obj []byte, f func(key, value []byte)) (compact, whole bool) {
 	i := Space(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {

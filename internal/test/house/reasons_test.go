@@ -35,7 +35,7 @@ var manyFiles = map[string]reason{
 	"host/view":                 {15, "a file for each agent's items and for each kind of text"},
 	"internal/test/fakedaytona": {18, "a double of Daytona: a file for each of its APIs"},
 	"runner":                    {35, "one run's state: keeper, worker, recovery, the conversation of a live run. Its record is runner/runfolder, its decisions runner/live"},
-	"session":                   {18, "a reader and a writer for each agent's lines, and the lines of a growing file"},
+	"session":                   {15, "a reader and a writer for each agent's lines, and the lines of a growing file"},
 }
 
 // longFunctions are functions, with their lines.
@@ -179,7 +179,7 @@ var complexFunctions = map[string]reason{
 	"runner/runfolder.know":                  {18, steps},
 	"session.codexTurn":                      {18, format},
 	"session.decodePiMessage":                {18, format},
-	"session.piMessage":                      {20, format},
+	"session.piMessage":                      {18, format},
 	"session.scanPi":                         {18, format},
 	"session.value":                          {16, format},
 	"thread.AddScanned":                      {40, table},

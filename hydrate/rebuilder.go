@@ -124,9 +124,8 @@ func (r *Rebuilder) isLine(e Entry) bool {
 	if e.Fields.Session == nil {
 		return false
 	}
-	rest, ours := strings.CutPrefix(e.ID, r.Dialect.Prefix)
 	return ofHarness(e.Fields.Type, r.Dialect) ||
-		e.Fields.Type == thread.TypeChat && ours && strings.HasPrefix(rest, ":")
+		e.Fields.Type == thread.TypeChat && strings.HasPrefix(e.ID, r.Dialect.Prefix+":")
 }
 
 // keepChat keeps a chat until it is known whether it is a turn.

@@ -68,8 +68,7 @@ func (e Exit) Parts() (code *int, signal *string) {
 	case !e.Known:
 		return nil, nil
 	case e.Signal != 0:
-		name := SignalName(e.Signal)
-		return nil, &name
+		return nil, new(SignalName(e.Signal))
 	default:
 		return &e.Code, nil
 	}

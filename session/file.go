@@ -100,8 +100,7 @@ func (w *Watch) Wait(ctx context.Context, atMost time.Duration) {
 		pause.For(ctx, atMost)
 		return
 	}
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
+	timeout := time.After(atMost)
 	if !w.on {
 		// The folder may be made after the watch. The caller reads the file now, and misses no change.
 		w.on = w.w.Add(filepath.Dir(w.path)) == nil
@@ -113,7 +112,7 @@ func (w *Watch) Wait(ctx context.Context, atMost time.Duration) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-timeout:
 			return
 		case <-w.w.Errors: // an overflow, mostly: something changed
 			return

@@ -193,16 +193,14 @@ func (p *Line) parseTurn(key, v []byte) {
 	switch string(key) {
 	case "text":
 		if len(v) > 0 && v[0] == '"' {
-			text := jsonscan.String(v)
-			p.Text = &text
+			p.Text = new(jsonscan.String(v))
 		}
 	case "toolCallId":
 		p.ToolCallID = jsonscan.String(v)
 	case "toolName":
 		p.ToolName = jsonscan.String(v)
 	case "isError":
-		is := string(v) == "true"
-		p.IsError = &is
+		p.IsError = new(string(v) == "true")
 	case "stopReason":
 		p.StopReason = jsonscan.String(v)
 	case "provider":
@@ -224,8 +222,7 @@ func parseRef(raw []byte) (ref *SessionRef) {
 			if len(v) == 0 || v[0] != '"' {
 				return nil
 			}
-			s := jsonscan.String(v)
-			return &s
+			return new(jsonscan.String(v))
 		}
 		switch string(key) {
 		case "id":

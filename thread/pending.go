@@ -65,15 +65,15 @@ func (p *Pending) AddParsed(fields Line, e Entry) {
 	case fields.Type == TypeChat:
 		p.addChat(e)
 	case fields.Type == TypeRefused:
-		p.drop(fields.Chat)
+		p.Drop(fields.Chat)
 	case len(p.chats) == 0:
 	case fields.Type == TypeStatus, fields.Type == TypeFailed, fields.Type == TypeOrphaned:
 		if signal, err := Scan(e.Payload); err == nil {
-			p.drop(p.tasks.Signal(signal)...)
+			p.Drop(p.tasks.Signal(signal)...)
 		}
 	default:
 		ids, all := fields.Delivers()
-		p.drop(ids...)
+		p.Drop(ids...)
 		if all {
 			p.chats, p.tasks, p.held = nil, Tasks{}, 0
 		}
@@ -87,15 +87,12 @@ func (p *Pending) addChat(e Entry) {
 	case !ok || run != "" && run != p.Run && !prompt:
 		return
 	case prompt && run == p.Run:
-		p.drop(p.tasks.repeat(chat.Text)...)
+		p.Drop(p.tasks.repeat(chat.Text)...)
 	case prompt:
-		p.drop(p.tasks.Add(chat.ID, chat.Text)...)
+		p.Drop(p.tasks.Add(chat.ID, chat.Text)...)
 	}
 	p.keep(chat)
 }
-
-// Drop drops the chat with this id: a run has had it, whatever the thread has.
-func (p *Pending) Drop(id string) { p.drop(id) }
 
 // Chats returns the pending chats, in the thread's order. It is valid until the next Add.
 func (p *Pending) Chats() []PendingChat {
@@ -120,8 +117,8 @@ func (p *Pending) keep(chat PendingChat) {
 	p.chats = append(p.chats, chat)
 }
 
-// drop drops the chats with these ids, each of which is mostly the first one.
-func (p *Pending) drop(ids ...string) {
+// Drop drops the chats with these ids: a run has had them, whatever the thread has. Mostly each is the first one.
+func (p *Pending) Drop(ids ...string) {
 	for _, id := range ids {
 		p.tasks.Drop(id)
 		i := slices.IndexFunc(p.chats, func(c PendingChat) bool { return c.ID == id })

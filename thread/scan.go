@@ -52,6 +52,15 @@ type Fields struct {
 // Signal reports whether the entry is a signal.
 func (f Fields) Signal() bool { return strings.HasPrefix(f.Type, "signal.") }
 
+// TypeOf returns the type of a payload; "" where it has none. It reads the payload up to its type.
+func TypeOf(payload []byte) string {
+	i := jsonscan.Find(payload, "type")
+	if i < 0 {
+		return ""
+	}
+	return jsonscan.String(payload[i:jsonscan.Skip(payload, i)])
+}
+
 // meanings are the names with a meaning at a payload's top level. A payload has each at most once, and none in another
 // case: JSON readers differ in which of two equal members they take, and in whether case counts.
 var meanings = func() map[string]uint {

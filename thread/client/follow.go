@@ -36,7 +36,7 @@ func (c *Client) Follow(ctx context.Context, offset string, f func(thread.Entry)
 func (s Selection) Follow(ctx context.Context, offset string, f func(thread.Entry) error, tail func() bool) error {
 	last := "" // the id of an entry that the thread has unless it was deleted or restored to an earlier state
 	r := s.reading(offset, func(e thread.Entry) error {
-		if typeOf(e.Payload) != thread.TypeHeartbeat { // old heartbeats are deleted
+		if thread.TypeOf(e.Payload) != thread.TypeHeartbeat { // old heartbeats are deleted
 			last = e.ID
 		}
 		return f(e)

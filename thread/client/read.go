@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -81,15 +80,10 @@ func (s Selection) Read(ctx context.Context, offset string, wait bool, f func(th
 // fails or breaks off, until nothing new has come for the time patience. Its time is not limited otherwise. ReadAll
 // returns the first error of f, and at once any answer that another try would not change, a 404 among them.
 func (c *Client) ReadAll(ctx context.Context, patience time.Duration, f func(thread.Entry) error) error {
-	_, err := c.Only().ReadAll(ctx, patience, f)
-	return err
-}
-
-// ReadAll is Client.ReadAll for the selected entries. It returns the end of the read, too.
-func (s Selection) ReadAll(ctx context.Context, patience time.Duration, f func(thread.Entry) error) (Page, error) {
-	r := s.reading("0", f)
+	r := c.Only().reading("0", f)
 	r.silence, r.patience, r.arrived = patience, patience, time.Now()
-	return r.toTail(ctx)
+	_, err := r.toTail(ctx)
+	return err
 }
 
 // final reports whether err is an answer that another try would not change.
@@ -268,18 +262,8 @@ func (s Selection) has(e thread.Entry) bool {
 	if len(s.types) == 0 {
 		return true
 	}
-	typ := typeOf(e.Payload)
+	typ := thread.TypeOf(e.Payload)
 	return slices.ContainsFunc(s.types, func(prefix string) bool { return strings.HasPrefix(typ, prefix) })
-}
-
-// typeOf returns the type of a payload; "" where it has none.
-func typeOf(payload []byte) (typ string) {
-	jsonscan.Members(payload, func(key, v []byte) {
-		if string(key) == "type" && typ == "" {
-			typ = jsonscan.String(v)
-		}
-	})
-	return typ
 }
 
 // receive sends a request and passes on the entries of its answer that f does not have yet.

@@ -79,13 +79,11 @@ func (c *Client) KeepToken(ctx context.Context) error {
 		r.mu.Unlock()
 	}()
 	for ctx.Err() == nil {
-		timer := time.NewTimer(r.wait())
 		select {
 		case <-ctx.Done():
 		case <-wake:
-		case <-timer.C:
+		case <-time.After(r.wait()):
 		}
-		timer.Stop()
 		if ctx.Err() == nil && r.wait() <= 0 {
 			r.flight.Lock()
 			c.exchange(ctx)
@@ -158,11 +156,9 @@ func (c *Client) another(ctx context.Context, refused string) (string, bool) {
 	r.wake()
 	r.mu.Unlock()
 	if kept {
-		timer := time.NewTimer(freshWait)
-		defer timer.Stop()
 		select {
 		case <-changed:
-		case <-timer.C:
+		case <-time.After(freshWait):
 		case <-ctx.Done():
 		}
 	} else {

@@ -21,7 +21,7 @@ var may = map[string][]string{
 	"outcome":                   {},
 	"session":                   {"internal/jsonscan", "internal/pause"},
 	"thread":                    {"internal/jsonscan"},
-	"thread/client":             {"internal/jsonscan", "internal/pause", "thread"},
+	"thread/client":             {"internal/pause", "thread"},
 	"thread/redact":             {"thread"},
 	"harness":                   {"harness/catalog", "internal/pause", "internal/procfs", "outcome", "session"},
 	"harness/catalog":           {"session"},

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"time"
 
@@ -107,13 +108,12 @@ func claudeTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	return [][]byte{b}, m.Content.omitted()
 }
 
-// claudeCall is a call's id as the API takes it: of letters, digits, _ and -.
+// claudeID matches the id of a call that the API takes.
+var claudeID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// claudeCall returns a call's id, or another one in place of an id that the API does not take.
 func claudeCall(id string) string {
-	plain := id != "" && len(id) <= 64
-	for _, r := range id {
-		plain = plain && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
-	}
-	if plain {
+	if claudeID.MatchString(id) {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))

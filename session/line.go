@@ -271,11 +271,8 @@ func (r *Reader) open() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return io.EOF
 	}
-	if err != nil {
-		return err
-	}
 	r.f = f
-	return nil
+	return err
 }
 
 // proven reports whether a line of the open file is known; always true for a Reader of any file. next returns the lines

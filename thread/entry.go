@@ -224,16 +224,12 @@ func ParseEntries(raw []byte) (entries []Entry, err error) {
 	return entries, err
 }
 
-// settle makes what was read an entry that can be stored and written as one line, and checks it.
+// settle makes what was read from JSON an entry that can be stored and written as one line, and checks it.
 func (e *Entry) settle() error {
 	e.At = ""
 	if bytes.IndexByte(e.Payload, '\n') >= 0 || bytes.IndexByte(e.Payload, '\r') >= 0 {
 		// In JSON they are white space, and between entries they have a meaning.
-		var b bytes.Buffer
-		if err := json.Compact(&b, e.Payload); err != nil {
-			return fmt.Errorf("not an entry: %w", err)
-		}
-		e.Payload = b.Bytes()
+		e.Payload = jsonscan.Compact(e.Payload)
 	}
 	return e.Check()
 }

@@ -58,16 +58,8 @@ func (l Line) AppendJSON(b []byte) []byte {
 	b = jsonscan.QuoteString(append(b, `{"type":`...), l.Type)
 	text(`,"kind":`, l.Kind)
 	text(`,"chat":`, l.Chat)
-	for i, id := range l.Chats {
-		if i == 0 {
-			b = append(b, `,"chats":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = jsonscan.QuoteString(b, id)
-	}
 	if len(l.Chats) > 0 {
-		b = append(b, ']')
+		raw(`,"chats":`, Marshal(l.Chats))
 	}
 	text(`,"was":`, l.Supersedes)
 	if l.Text != nil {
@@ -152,11 +144,8 @@ func ParseMirrored(payload []byte) (p Line, compact bool) {
 	return p, compact
 }
 
-// parseIDs returns the texts in raw, nil where raw is no array.
+// parseIDs returns the texts in an array.
 func parseIDs(raw []byte) (ids []string) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return nil
-	}
 	jsonscan.Elements(raw, func(v []byte) {
 		if jsonscan.IsString(v) {
 			ids = append(ids, jsonscan.String(v))

@@ -226,9 +226,6 @@ func parseInput(e Entry) (chat PendingChat, run string, ok bool) {
 
 // contentOf returns the text and the images of a message: its blocks, or its content where that is a text.
 func contentOf(message []byte) (text string, images []json.RawMessage) {
-	if !jsonscan.IsObject(message) {
-		return "", nil
-	}
 	var texts []string
 	jsonscan.Members(message, func(key, content []byte) {
 		if string(key) != "content" {
@@ -236,9 +233,6 @@ func contentOf(message []byte) (text string, images []json.RawMessage) {
 		}
 		if jsonscan.IsString(content) {
 			texts = append(texts, jsonscan.String(content))
-			return
-		}
-		if len(content) == 0 || content[0] != '[' {
 			return
 		}
 		jsonscan.Elements(content, func(block []byte) {

@@ -7,6 +7,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,12 +111,7 @@ func drain(body io.ReadCloser) {
 // address returns the URL of the thread.
 func (c *Client) address() string { return c.Base + "/" + thread.StreamName(c.Thread) }
 
-func (c *Client) log() *slog.Logger {
-	if c.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return c.Log
-}
+func (c *Client) log() *slog.Logger { return cmp.Or(c.Log, slog.New(slog.DiscardHandler)) }
 
 // Address returns the server's URL for logs and messages, without user and password.
 func (c *Client) Address() string {
@@ -162,8 +158,7 @@ func (c *Client) seen(resp *http.Response, err error) {
 			if err == nil {
 				err = errors.New(resp.Status)
 			}
-			var ue *url.Error
-			if errors.As(err, &ue) {
+			if ue, is := errors.AsType[*url.Error](err); is {
 				err = ue.Err // the address is in the record already
 			}
 			c.log().Warn("no answer from the thread server; retrying", "url", c.Address(), "error", err)

@@ -17,8 +17,8 @@ import (
 
 // Health is a thread server's report on itself. An older server, and a proxy, report nothing: the fields are zero.
 type Health struct {
-	Installation  string    // the id of the server's log: all servers in front of one log have the same
-	WritableSince time.Time // the log has taken entries since then, by the server's clock
+	Installation  string    `json:"installation"`  // the id of the server's log, as of all servers in front of that log
+	WritableSince time.Time `json:"writableSince"` // the log has taken entries since then, by the server's clock
 }
 
 // healthTimeout bounds one question.
@@ -46,18 +46,15 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	if resp.StatusCode != http.StatusOK {
 		return Health{}, fmt.Errorf("health of the thread server: %w", statusError(resp))
 	}
-	var h struct {
-		Installation  string    `json:"installation"`
-		WritableSince time.Time `json:"writableSince"`
-	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
 		return Health{}, fmt.Errorf("health of the thread server: %w", err)
 	}
+	var h Health
 	if json.Unmarshal(b, &h) != nil {
 		return Health{}, nil // an older server answers with a word
 	}
-	return Health{Installation: h.Installation, WritableSince: h.WritableSince}, nil
+	return h, nil
 }
 
 // errForeign is the error of an answer that no thread server gives.

@@ -229,9 +229,8 @@ func (r *reading) attentive(
 	timer := time.AfterFunc(first, func() { cancel(silentError{first}) })
 	defer timer.Stop()
 	err := f(limited, &patientBody{r: r, timer: timer, cancel: cancel})
-	var silent silentError
-	if err != nil && ctx.Err() == nil && errors.As(context.Cause(limited), &silent) {
-		err = silent
+	if silent, is := errors.AsType[silentError](context.Cause(limited)); is && err != nil && ctx.Err() == nil {
+		return silent
 	}
 	return err
 }

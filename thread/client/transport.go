@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"mime"
@@ -36,11 +37,7 @@ var errPage = errors.New("the answer is a page of HTML, not the thread server's:
 type pageless struct{ next http.RoundTripper }
 
 func (t pageless) RoundTrip(r *http.Request) (*http.Response, error) {
-	next := t.next
-	if next == nil {
-		next = http.DefaultTransport
-	}
-	resp, err := next.RoundTrip(r)
+	resp, err := cmp.Or(t.next, http.DefaultTransport).RoundTrip(r)
 	if err != nil || resp.StatusCode/100 != 2 {
 		return resp, err
 	}

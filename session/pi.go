@@ -35,9 +35,6 @@ const piTime = "2006-01-02T15:04:05.000Z"
 
 func decodePi(line []byte) Entry {
 	e, stamp, exact := scanPi(line)
-	if len(e.Message) > 0 {
-		decodePiMessage(&e)
-	}
 	if at, err := time.Parse(time.RFC3339, stamp); err == nil {
 		e.Time = at
 		e.Whole = exact && !at.IsZero() && stamp == at.UTC().Format(piTime)
@@ -47,9 +44,6 @@ func decodePi(line []byte) Entry {
 
 func outlinePi(line []byte) Entry {
 	e, _, _ := scanPi(line)
-	if len(e.Message) > 0 {
-		outlinePiMessage(&e)
-	}
 	return e
 }
 
@@ -57,13 +51,13 @@ func piLineOutline(id, parent string, message json.RawMessage) Entry {
 	e := Entry{Type: "message", ID: id, Parent: parent}
 	if jsonscan.IsObject(message) {
 		e.Message = message
-		outlinePiMessage(&e)
+		decodePiMessage(&e)
 	}
 	return e
 }
 
-// scanPi decodes a line, which is JSON, but for its time, and for what is in the message. stamp is its timestamp. exact
-// reports that the line is a message, and has no more than ID, Parent, Message and the timestamp.
+// scanPi decodes a line, which is JSON, but for its time. stamp is its timestamp. exact reports that the line is a
+// message, and has no more than ID, Parent, Message and the timestamp.
 func scanPi(line []byte) (e Entry, stamp string, exact bool) {
 	if !objectLine(line) {
 		return textEntry, "", false
@@ -113,33 +107,9 @@ func scanPi(line []byte) (e Entry, stamp string, exact bool) {
 		// a lone surrogate decodes to U+FFFD
 		same := func(s string) bool { return s != "" && !strings.ContainsRune(s, '\uFFFD') }
 		exact = !extra && same(e.ID) && (string(parent) == "null" || same(e.Parent))
+		decodePiMessage(&e)
 	}
 	return e, stamp, exact
-}
-
-// outlinePiMessage decodes the message of a line as far as an outline has it.
-func outlinePiMessage(e *Entry) {
-	var role, content []byte
-	jsonscan.Members(e.Message, func(key, v []byte) {
-		switch string(key) {
-		case "role":
-			role = v
-		case "content":
-			content = v
-		case "toolCallId":
-			e.ToolCallID = jsonscan.String(v)
-		}
-	})
-	name := jsonscan.String(role)
-	e.Known = piRoles[name]
-	switch name {
-	case "user":
-		e.Kind = User
-	case "assistant":
-		e.Kind, e.Calls = Assistant, piCalls(content)
-	case "toolResult":
-		e.Kind = ToolResult
-	}
 }
 
 // decodePiMessage decodes the message of a line.

@@ -143,7 +143,7 @@ func (r *Rebuilder) dropChats(repeated []string) {
 	for _, chat := range r.chats {
 		switch {
 		case slices.Contains(repeated, chat.ID):
-		case strings.HasSuffix(chat.ID, promptSuffix):
+		case thread.IsPrompt(chat.ID):
 			if r.prompts == nil {
 				r.prompts = map[string]bool{}
 			}
@@ -157,9 +157,6 @@ func (r *Rebuilder) dropChats(repeated []string) {
 	}
 	r.chats, r.chatBytes = nil, 0
 }
-
-// promptSuffix ends the id of a run's prompt.
-const promptSuffix = ".prompt"
 
 // addLine adds an entry that our mirror made of a line.
 func (r *Rebuilder) addLine(e Entry) error {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -114,6 +115,9 @@ func (w *Rewriter) text(i, end int) {
 	w.done = end
 }
 
+// escapes are the characters of JSON's short escapes; a quote, a backslash and a slash stand for themselves.
+var escapes = [256]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
 // unescape appends the decoded text of a string's inside, and returns how many bytes it has decoded. more: the string
 // continues after s, and an escape at the end of s may be a part of one, or of a pair of surrogates: it is left.
 func unescape(dst, s []byte, more bool) (text []byte, n int) {
@@ -132,33 +136,21 @@ func unescape(dst, s []byte, more bool) (text []byte, n int) {
 		if len(escape) < 2 {
 			return append(dst, escape...), len(s)
 		}
-		size := 2
-		switch c := escape[1]; c {
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
-			// A pair of surrogates is two escapes and one character: let the library see both.
-			size = pair / 2
-			if len(escape) >= pair && surrogate(escape, '8') && surrogate(escape[size:], 'c') {
-				size = pair
-			}
-			size = min(size, len(escape))
-			var text string
-			if json.Unmarshal(slices.Concat([]byte{'"'}, escape[:size], []byte{'"'}), &text) != nil {
-				text = "\uFFFD"
-			}
-			dst = append(dst, text...)
-		default: // a quote, a backslash or a slash
-			dst = append(dst, c)
+		if c := escape[1]; c != 'u' {
+			dst, n = append(dst, cmp.Or(escapes[c], c)), n+2
+			continue
 		}
+		// A pair of surrogates is two escapes and one character: let the library see both.
+		size := pair / 2
+		if len(escape) >= pair && surrogate(escape, '8') && surrogate(escape[size:], 'c') {
+			size = pair
+		}
+		size = min(size, len(escape))
+		var text string
+		if json.Unmarshal(slices.Concat([]byte{'"'}, escape[:size], []byte{'"'}), &text) != nil {
+			text = "\uFFFD"
+		}
+		dst = append(dst, text...)
 		n += size
 	}
 }

@@ -83,7 +83,7 @@ func (p *Pending) AddParsed(fields Line, e Entry) {
 // addChat adds a chat. A prompt of another run may come to wait.
 func (p *Pending) addChat(e Entry) {
 	chat, run, ok := parseInput(e)
-	switch prompt := isPrompt(e.ID); {
+	switch prompt := IsPrompt(e.ID); {
 	case !ok || run != "" && run != p.Run && !prompt:
 		return
 	case prompt && run == p.Run:
@@ -176,11 +176,11 @@ func ParseInput(e Entry) PendingChat {
 // ParsePrompt returns the chat of an entry that is a run's prompt; false for any other entry.
 func ParsePrompt(e Entry) (chat PendingChat, ok bool) {
 	chat, _, ok = parseInput(e)
-	return chat, ok && isPrompt(e.ID)
+	return chat, ok && IsPrompt(e.ID)
 }
 
-// isPrompt reports whether an id is that of a run's prompt.
-func isPrompt(id string) bool {
+// IsPrompt reports whether an id is that of a run's prompt.
+func IsPrompt(id string) bool {
 	_, is := RunOf(id)
 	return is && strings.HasSuffix(id, promptSuffix)
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -129,25 +130,19 @@ func (c *Client) ReadBack(ctx context.Context, before string, f func(thread.Entr
 
 // ReadBack is Client.ReadBack for the selected entries.
 func (s Selection) ReadBack(ctx context.Context, before string, f func(thread.Entry) error) (next string, err error) {
-	for limit := firstBack; ; limit = min(4*limit, mostBack) {
-		began := time.Now()
+	limit, wait, began := firstBack, firstWait, time.Now()
+	for {
 		piece, page, err := s.pieceBefore(ctx, before, limit)
-		for wait := firstWait; next != "" && away(err) && time.Since(began) < readAway; {
-			if !pause.For(ctx, wait) {
-				break
-			}
-			piece, page, err = s.pieceBefore(ctx, before, limit)
-			wait = min(2*wait, time.Second)
-		}
-		if next == "" && (unwaited(err) && codeOf(err) != codeBeyond || err == nil && page.prev == "") {
+		switch {
+		case next == "" && (unwaited(err) && codeOf(err) != codeBeyond || err == nil && page.prev == ""):
 			return "", nil
-		}
-		if err != nil {
+		case next != "" && away(err) && time.Since(began) < readAway && pause.For(ctx, wait):
+			wait = min(2*wait, time.Second)
+			continue
+		case err != nil:
 			return next, err
 		}
-		if next == "" {
-			next = page.Next
-		}
+		next = cmp.Or(next, page.Next)
 		for _, e := range slices.Backward(piece) {
 			if err := f(e); errors.Is(err, ErrStop) {
 				return next, nil
@@ -158,7 +153,7 @@ func (s Selection) ReadBack(ctx context.Context, before string, f func(thread.En
 		if page.prev == before || page.prev == "" || page.prev == page.Next {
 			return next, nil
 		}
-		before = page.prev
+		before, limit, wait, began = page.prev, min(4*limit, mostBack), firstWait, time.Now()
 	}
 }
 

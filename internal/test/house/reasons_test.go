@@ -69,7 +69,7 @@ var longFunctions = map[string]reason{
 	"internal/test/fakethread.read":      {72, double},
 	"internal/test/hostile.Entries":      {100, double},
 	"internal/test/livechaos.Check":      {62, double},
-	"outcome.Decide":                     {101, table},
+	"outcome.Decide":                     {85, table},
 	"runner.run":                         {74, steps},
 	"session.claudeTurn":                 {62, format},
 	"session.codexTurn":                  {62, format},
@@ -169,7 +169,7 @@ var complexFunctions = map[string]reason{
 	"internal/test/scene.Check":              {17, double},
 	"internal/test/scene.Complete":           {18, double},
 	"mirror.object":                          {17, format},
-	"outcome.Decide":                         {43, table},
+	"outcome.Decide":                         {40, table},
 	"runner.Keep":                            {20, steps},
 	"runner.agentPhase":                      {17, steps},
 	"runner.prepareSession":                  {18, steps},
@@ -186,7 +186,7 @@ var complexFunctions = map[string]reason{
 	"thread.ScanMembers":                     {23, format},
 	"thread.parseExact":                      {16, format},
 	"thread/client.Follow":                   {26, steps},
-	"thread/client.ReadBack":                 {19, pass},
+	"thread/client.ReadBack":                 {18, pass},
 }
 
 // wideInterfaces are interfaces, with their methods.

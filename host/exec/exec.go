@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"path"
 	"regexp"
 	"slices"
@@ -206,8 +205,7 @@ func (h *Host) Fire(ctx context.Context, p Posted) (box sandbox.Ref, err error) 
 	defer cancel()
 	// The supervisor takes this number when it begins. Only one of the two gets it.
 	_, perr := h.Client.Append(life, []thread.Entry{entry(p.Request, 1, end)})
-	var taken *client.StatusError
-	if errors.As(perr, &taken) && taken.Status == http.StatusConflict {
+	if client.Taken(perr) {
 		return box, nil
 	}
 	if opened != nil {

@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -226,11 +225,10 @@ func (l OnStream) append(ctx context.Context, decide func(State) (Record, error)
 			ctx,
 			[]thread.Entry{{ID: recordID(s.records), TS: thread.Stamp(time.Now()), Payload: thread.Marshal(r)}},
 		)
-		var taken *client.StatusError
 		switch {
 		case err == nil:
 			return nil
-		case !errors.As(err, &taken) || taken.Status != http.StatusConflict:
+		case !client.Taken(err):
 			return fmt.Errorf("write the lease %s: %w", l.Client.Thread, err)
 		}
 		if !pause.For(ctx, rand.N(time.Duration(n+1)*20*time.Millisecond)) {

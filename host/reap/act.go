@@ -198,9 +198,8 @@ func (r *Reaper) post(ctx context.Context, id, entry string, payload any) (fresh
 	ack, err := cl.Append(ctx, []thread.Entry{{
 		ID: entry, TS: thread.Stamp(time.Now()), AuthorID: r.Author, Payload: thread.Marshal(payload),
 	}})
-	var se *client.StatusError
 	switch {
-	case errors.As(err, &se) && se.Status == http.StatusConflict:
+	case client.Taken(err):
 		return false, nil // another host was first
 	case err != nil:
 		return false, fmt.Errorf("post to thread %s: %w", id, err)

@@ -60,6 +60,9 @@ func Refused(err error) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
+// Taken reports whether an entry's id is on the thread with another payload (409).
+func Taken(err error) bool { return statusOf(err) == http.StatusConflict }
+
 // NotFound reports whether there is no such thread: it was never written (404), or it is Gone.
 func NotFound(err error) bool { return statusOf(err) == http.StatusNotFound || Gone(err) }
 

@@ -212,7 +212,7 @@ func Decide(f Facts) Verdict {
 	}
 }
 
-// crashClass is the class of an exit that nobody asked for.
+// crashClass returns the class of an exit that nobody asked for.
 func crashClass(f Facts) string {
 	switch {
 	case f.Exit.killed() && f.OOM:
@@ -232,8 +232,8 @@ func because(what, why string) string {
 	return what + ": " + why
 }
 
-// ExitStatus is the runner's exit status after this verdict: 0 exactly for completed, else the agent's own (128+n for
-// signal n), and 1 if that is 0 or unknown.
+// ExitStatus returns the runner's exit status after this verdict: 0 exactly for completed, else the agent's own (128+n
+// for signal n), and 1 if that is 0 or unknown.
 func (v Verdict) ExitStatus() int {
 	if v.Outcome == Completed {
 		return 0

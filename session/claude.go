@@ -136,7 +136,7 @@ func claudeError(text, kind string) string {
 	return text + " (" + kind + ")"
 }
 
-// claudeContent is a message's content, or that of a tool's result.
+// claudeContent returns a message's content, or that of a tool's result.
 func claudeContent(raw []byte) blocks {
 	if jsonscan.IsString(raw) {
 		return blocks{textBlock(jsonscan.String(raw))}

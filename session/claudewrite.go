@@ -32,7 +32,7 @@ func claudeAt(typ, id, parent string, at time.Time) claudePlace {
 	return p
 }
 
-// claudeFiller is a line that claude keeps in the chain and shows to no model.
+// claudeFiller returns a line that claude keeps in the chain and shows to no model.
 func claudeFiller(id, parent string, at time.Time) []byte {
 	b, _ := jsonscan.Marshal(struct {
 		claudePlace

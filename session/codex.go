@@ -201,7 +201,7 @@ func codexInjected(p map[string]json.RawMessage, content blocks) bool {
 	return slices.ContainsFunc(codexTags, func(tag string) bool { return strings.HasPrefix(text, tag) })
 }
 
-// codexContent is the content of a message or of a result.
+// codexContent returns the content of a message or of a result.
 func codexContent(raw []byte) blocks {
 	if jsonscan.IsString(raw) {
 		return blocks{textBlock(jsonscan.String(raw))}
@@ -221,7 +221,7 @@ func codexContent(raw []byte) blocks {
 	return content
 }
 
-// codexText is the text in a list of summaries.
+// codexText returns the text in a list of summaries.
 func codexText(raw []byte) string { return codexContent(raw).text() }
 
 // codexExit matches a command's exit status in the output that codex gives the model.

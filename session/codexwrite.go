@@ -100,7 +100,7 @@ func codexTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	return lines, m.Content.omitted()
 }
 
-// orEmpty is a tool call's arguments, which are an object.
+// orEmpty returns a tool call's arguments; an empty object for what is no object.
 func orEmpty(arguments json.RawMessage) json.RawMessage {
 	if len(arguments) == 0 || arguments[0] != '{' {
 		return json.RawMessage("{}")

@@ -175,7 +175,7 @@ func (c *cutter) close() {
 	c.in = false
 }
 
-// stringEnd is the index of the quote that ends the string whose inside begins b; the length of b where it isn't
+// stringEnd returns the index of the quote that ends the string whose inside begins b; the length of b where it isn't
 // there.
 func stringEnd(b []byte) (end int, closed bool) {
 	for i := 0; ; i++ {

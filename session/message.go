@@ -87,7 +87,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// imageBlock is the image of a data URL, or a text that names the image that is elsewhere.
+// imageBlock returns the image of a data URL, or a text that names the image that is elsewhere.
 func imageBlock(url string) block {
 	head, data, ok := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
 	if !ok || !strings.HasPrefix(url, "data:") {
@@ -118,7 +118,7 @@ func (b blocks) omitted() string {
 	return ""
 }
 
-// calls are the tool calls among the blocks.
+// calls returns the tool calls among the blocks.
 func (b blocks) calls() []Call {
 	var calls []Call
 	for _, x := range b {
@@ -182,18 +182,18 @@ func (u usage) json() json.RawMessage {
 	return b
 }
 
-// fields are the raw members of an object by name; none where it is no object. A name that comes twice has its last
-// value.
+// fields returns the raw members of an object by name; no members of any other value. Of a name that comes twice it has
+// the last value.
 func fields(object []byte) map[string]json.RawMessage {
 	m := map[string]json.RawMessage{}
 	jsonscan.Members(object, func(key, v []byte) { m[string(key)] = v })
 	return m
 }
 
-// str is the string in a raw value, "" where it is none.
+// str returns the string in a raw value; "" for any other value.
 func str(raw json.RawMessage) string { return jsonscan.String(raw) }
 
-// stamp is the time in a raw RFC 3339 string, the zero time where it is none.
+// stamp returns the time in a raw RFC 3339 string; the zero time for any other value.
 func stamp(raw json.RawMessage) time.Time {
 	at, _ := time.Parse(time.RFC3339, str(raw))
 	return at

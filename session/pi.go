@@ -177,7 +177,7 @@ func piText(content []byte) string {
 	return strings.Join(parts, "\n")
 }
 
-// piCalls are the tool calls in a message's content.
+// piCalls returns the tool calls in a message's content.
 func piCalls(content []byte) []Call {
 	var calls []Call
 	jsonscan.Elements(content, func(block []byte) {
@@ -200,7 +200,7 @@ func piCalls(content []byte) []Call {
 	return calls
 }
 
-// piEssence is a line without what pi adds when it moves a file of version 1 to version 3.
+// piEssence returns a line without the members that pi adds when it moves a file of version 1 to version 3.
 func piEssence(line []byte) []byte {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(line, &m) != nil {

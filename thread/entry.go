@@ -1,5 +1,5 @@
 // Package thread has what a run and its thread exchange: the entry, the types of its payload, and the fold of a
-// thread's entries into runs (Fold), chats that wait (Pending) and tasks (Tasks). It knows no network: package client
+// thread's entries into runs (Fold), chats that wait (Pending) and tasks (Tasks). It uses no network: package client
 // posts and reads.
 //
 // The writer chooses an entry's id, so a post may be repeated, and is repeated whenever its answer was lost. Before an
@@ -51,7 +51,7 @@ func (e Entry) Time() time.Time { return parseTime(e.TS) }
 func (e Entry) Received() time.Time { return parseTime(e.At) }
 
 func parseTime(s string) time.Time {
-	t, _ := time.Parse(time.RFC3339Nano, s) // the zero time where it is none
+	t, _ := time.Parse(time.RFC3339Nano, s) // the zero time for any other string
 	return t
 }
 

@@ -29,7 +29,7 @@ const (
 // IsExec reports whether a payload's type is that of a signal of a command.
 func IsExec(typ string) bool { return strings.HasPrefix(typ, prefixExec) }
 
-// ExecID is the id of a command's n-th entry, from 0. A writer takes the next number: of two
+// ExecID returns the id of a command's n-th entry, from 0. A writer takes the next number: of two
 // writers the server accepts one. So a command has one end, and nothing comes after it.
 func ExecID(exec string, n int) string { return exec + ".exec." + strconv.Itoa(n) }
 

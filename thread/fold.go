@@ -190,7 +190,7 @@ func (f *Fold) after(sig Fields, e Entry) {
 	}
 }
 
-// payloadOf returns the payload of an entry as a T; nil where it is none.
+// payloadOf returns the payload of an entry as a T; nil where it has another form.
 func payloadOf[T any](e Entry) *T {
 	var p T
 	if json.Unmarshal(e.Payload, &p) != nil {

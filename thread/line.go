@@ -132,7 +132,7 @@ func ParseMirrored(payload []byte) (p Line, compact bool) {
 		case "truncated":
 			p.Truncated = string(v) == "true"
 		case "bytes":
-			p.Bytes, _ = strconv.ParseInt(string(v), 10, 64) // 0 where it is none
+			p.Bytes, _ = strconv.ParseInt(string(v), 10, 64) // 0 for any other value
 		case "sha256":
 			p.SHA256 = jsonscan.String(v)
 		case "reason":
@@ -221,7 +221,7 @@ func parseRef(raw []byte) (ref *SessionRef) {
 		case "parent":
 			ref.Parent = own()
 		case "index":
-			ref.Index, _ = strconv.Atoi(string(v)) // 0 where it is none
+			ref.Index, _ = strconv.Atoi(string(v)) // 0 for any other value
 		}
 	})
 	return ref

@@ -36,8 +36,8 @@ const (
 	lingering  = 500 * time.Millisecond // for its children to close its output after its end
 )
 
-// Safe are arguments before git's command: no hook runs, nor a program that watches files, nor a collection of garbage.
-// A repository of another user is accepted.
+// Safe returns arguments before git's command: no hook runs, nor a program that watches files, nor a collection of
+// garbage. A repository of another user is accepted.
 func Safe() []string {
 	return []string{
 		"--no-pager", "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0",

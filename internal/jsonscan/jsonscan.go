@@ -59,7 +59,7 @@ func Elements(arr []byte, f func(value []byte)) {
 	}
 }
 
-// String is the decoded string of a raw value, "" where it is not a string.
+// String returns the decoded string of a raw value, "" where it is not a string.
 func String(raw []byte) string {
 	if !IsString(raw) {
 		return ""
@@ -81,7 +81,7 @@ func IsString(raw []byte) bool { return len(raw) >= 2 && raw[0] == '"' }
 // IsObject reports whether a raw value is an object.
 func IsObject(raw []byte) bool { return len(raw) >= 2 && raw[0] == '{' }
 
-// Space is the index of the first byte from i on that is not white space.
+// Space returns the index of the first byte from i on that is not white space.
 func Space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++
@@ -89,7 +89,7 @@ func Space(b []byte, i int) int {
 	return i
 }
 
-// Skip is the index after the value that begins at i.
+// Skip returns the index after the value that begins at i.
 func Skip(b []byte, i int) int {
 	end, _ := skip(b, i)
 	return end
@@ -132,7 +132,7 @@ func skip(b []byte, i int) (end int, spaced bool) {
 // shortString is up to how many bytes a loop finds the end of a string sooner than a call of bytes.IndexByte.
 const shortString = 16
 
-// SkipString is the index after the string that begins at i.
+// SkipString returns the index after the string that begins at i.
 func SkipString(b []byte, i int) int {
 	i++
 	for end := min(i+shortString, len(b)); i < end && b[i] != '\\'; i++ {
@@ -183,8 +183,8 @@ func Compact(b []byte) []byte {
 	return append(out, b[done:]...)
 }
 
-// Extent is how many arrays and objects of b are within each other at most, 0 for a value that is neither, and how many
-// bytes its longest number has.
+// Extent returns how deep arrays and objects are nested in b, 0 for a value that is neither, and the length of its
+// longest number in bytes.
 func Extent(b []byte) (depth, number int) {
 	within := 0
 	for i := 0; i < len(b); {

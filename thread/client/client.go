@@ -172,13 +172,13 @@ func (c *Client) seen(resp *http.Response, err error) {
 	}
 }
 
-// StaticToken is a Client's Token that never changes.
+// StaticToken returns a Client's Token that never changes.
 func StaticToken(token string) func() (string, error) {
 	return func() (string, error) { return token, nil }
 }
 
-// FileToken is a Client's Token that stands in a file, which somebody renews. While the file is being replaced the last
-// token serves.
+// FileToken returns a Client's Token that stands in a file, which somebody renews. While the file is being replaced it
+// returns the last token.
 func FileToken(path string) func() (string, error) {
 	var mu sync.Mutex
 	var last string

@@ -52,7 +52,7 @@ const (
 // slowest is the lowest throughput in bytes a second at which a post does not time out.
 const slowest = 16 << 10
 
-// retrying is hc, nil for the default one, with p's times for a post of so many bytes. It passes every try's
+// retrying returns hc, nil for the default one, with p's times for a post of so many bytes. It passes every try's
 // result to seen, follows no redirects and takes no page of HTML for a success.
 func retrying(hc *http.Client, p policy, bytes int, seen func(*http.Response, error)) *retryablehttp.Client {
 	tries := p.tries - 1

@@ -71,6 +71,6 @@ func lacksSummaries(err error) bool {
 
 // clockOf returns the server's clock when it answered, to the second; the zero time where the answer has none.
 func clockOf(resp *http.Response) time.Time {
-	now, _ := http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
+	now, _ := http.ParseTime(resp.Header.Get("Date")) // the zero time for any other value
 	return now
 }

@@ -95,18 +95,24 @@ func parse(raw []byte, more func(Entry) error) (Entry, error) {
 	if syntax := (*json.SyntaxError)(nil); errors.As(unfit, &syntax) {
 		return Entry{}, fmt.Errorf("not an entry: %w", unfit)
 	}
-	e, err := parseExact(raw) // of one that is unfit for its id: its writer has to know which one it is
+	e, err := settled(raw, more) // of one that is unfit for its id: its writer has to know which one it is
 	if unfit != nil {
 		err = fmt.Errorf("not an entry: %w", unfit)
 	}
+	if !ValidID(e.ID) {
+		e.ID = ""
+	}
+	return e, err
+}
+
+// settled reads the members of an entry and checks them, by more, too.
+func settled(raw []byte, more func(Entry) error) (Entry, error) {
+	e, err := parseExact(raw)
 	if err == nil && more != nil {
 		err = more(e)
 	}
 	if err == nil {
 		err = e.settle()
-	}
-	if !ValidID(e.ID) {
-		e.ID = ""
 	}
 	return e, err
 }
@@ -213,12 +219,7 @@ func ParseEntries(raw []byte) (entries []Entry, err error) {
 			return
 		}
 		var e Entry
-		if e, err = parseExact(v); err == nil {
-			err = e.posted()
-		}
-		if err == nil {
-			err = e.settle()
-		}
+		e, err = settled(v, Entry.posted)
 		entries = append(entries, e)
 	})
 	return entries, err

@@ -2,12 +2,14 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
 	"time"
+	"unicode/utf8"
 )
 
 // Limits of connections to a server.
@@ -66,14 +68,8 @@ func claimsHTML(resp *http.Response) bool {
 
 // beginsHTML reports whether an answer's first character after white space begins a tag. It consumes nothing.
 func beginsHTML(body *bufio.Reader) bool {
-	for n := 1; n <= 512; n++ {
-		b, err := body.Peek(n)
-		if err != nil {
-			return false // too short, or broken off: its reader gets the error
-		}
-		if c := b[n-1]; c > ' ' && c < 0x80 { // neither white space nor a byte order mark
-			return c == '<'
-		}
-	}
-	return false
+	b, _ := body.Peek(512) // of an answer that breaks off its reader gets the error
+	// Neither white space nor a byte order mark.
+	i := bytes.IndexFunc(b, func(c rune) bool { return c > ' ' && c < utf8.RuneSelf })
+	return i >= 0 && b[i] == '<'
 }

@@ -80,7 +80,7 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 	if answer != nil {
 		e.Kind, e.Mark, e.ToolCallID, e.IsError = ToolResult, Answer, str(answer["tool_use_id"]),
 			yes(answer["is_error"])
-		e.speak(message{Content: claudeContent(answer["content"])})
+		e.speak(claudeContent(answer["content"]))
 		return
 	}
 	content := claudeContent(m["content"])
@@ -96,7 +96,7 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 		e.Command = strings.HasPrefix(text, "<command-")
 	default:
 		e.Kind, e.Mark, e.Cwd = User, Prompt, str(f["cwd"])
-		e.speak(message{Content: content})
+		e.speak(content)
 	}
 }
 
@@ -125,7 +125,7 @@ func claudeAssistant(e *Entry, f, m map[string]json.RawMessage) {
 	if e.Model == "<synthetic>" { // claude's own words
 		e.Provider, e.Model, e.Usage = "", "", nil
 	}
-	e.speak(message{Content: content})
+	e.speak(content)
 }
 
 // claudeError returns the message of a failure, with its kind.

@@ -123,11 +123,11 @@ func codexItem(e *Entry, p map[string]json.RawMessage) {
 	call := func(name string, arguments []byte) {
 		e.Kind, e.Mark, e.StopReason = Assistant, Output, "toolUse"
 		id := cmp.Or(str(p["call_id"]), str(p["id"]))
-		e.speak(message{Content: blocks{callBlock(id, name, arguments)}})
+		e.speak(blocks{callBlock(id, name, arguments)})
 	}
 	result := func(content blocks) {
 		e.Kind, e.Mark, e.ToolCallID = ToolResult, Answer, str(p["call_id"])
-		e.speak(message{Content: content})
+		e.speak(content)
 	}
 	switch e.Type {
 	case "message":
@@ -136,7 +136,7 @@ func codexItem(e *Entry, p map[string]json.RawMessage) {
 		e.Mark = Output
 		if text := codexText(p["summary"]) + codexText(p["content"]); text != "" {
 			e.Kind = Assistant
-			e.speak(message{Content: blocks{{Type: "thinking", Thinking: &text}}})
+			e.speak(blocks{{Type: "thinking", Thinking: &text}})
 		}
 	case "function_call":
 		call(str(p["name"]), []byte(str(p["arguments"])))
@@ -170,13 +170,13 @@ func codexMessage(e *Entry, p map[string]json.RawMessage) {
 		if str(p["status"]) == "incomplete" {
 			e.StopReason = "length"
 		}
-		e.speak(message{Content: content})
+		e.speak(content)
 	case "user":
 		if codexInjected(p, content) {
 			return
 		}
 		e.Kind, e.Mark = User, Prompt
-		e.speak(message{Content: content})
+		e.speak(content)
 	case "developer", "system":
 	default:
 		e.Known = false

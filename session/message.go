@@ -13,10 +13,8 @@ import (
 type message struct {
 	Role         string `json:"role"`
 	ToolCallID   string `json:"toolCallId,omitempty"`
-	ToolName     string `json:"toolName,omitempty"`
 	IsError      *bool  `json:"isError,omitempty"`
 	Content      blocks `json:"content"`
-	Provider     string `json:"provider,omitempty"`
 	Model        string `json:"model,omitempty"`
 	StopReason   string `json:"stopReason,omitempty"`
 	ErrorMessage string `json:"errorMessage,omitempty"`
@@ -129,16 +127,17 @@ func (b blocks) calls() []Call {
 	return calls
 }
 
-// speak makes e the turn that the message is.
-func (e *Entry) speak(m message) {
+// speak makes e a turn with the content.
+func (e *Entry) speak(content blocks) {
+	m := message{Content: content}
 	if !e.Time.IsZero() {
 		m.Timestamp = e.Time.UnixMilli()
 	}
 	switch e.Kind {
 	case User:
-		m.Role, e.Text = "user", m.Content.text()
+		m.Role, e.Text = "user", content.text()
 	case Assistant:
-		m.Role, e.Calls = "assistant", m.Content.calls()
+		m.Role, e.Calls = "assistant", content.calls()
 		m.StopReason, m.ErrorMessage, m.Model = e.StopReason, e.ErrorMessage, e.Model
 	case ToolResult:
 		m.Role, m.ToolCallID, m.IsError = "toolResult", e.ToolCallID, &e.IsError

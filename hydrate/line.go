@@ -63,8 +63,7 @@ func (e Entry) outline(d session.Dialect) session.Entry {
 
 // ofHarness reports whether a payload type has the harness's prefix.
 func ofHarness(typ string, d session.Dialect) bool {
-	rest, is := strings.CutPrefix(typ, d.Prefix)
-	return is && strings.HasPrefix(rest, ".")
+	return strings.HasPrefix(typ, d.Prefix+".")
 }
 
 // textOf returns a line that is no JSON object: it travels as a string, or as base64 where it is no text.

@@ -124,9 +124,8 @@ func (r *Rebuilder) isLine(e Entry) bool {
 	if e.Fields.Session == nil {
 		return false
 	}
-	rest, ours := strings.CutPrefix(e.ID, r.Dialect.Prefix)
 	return ofHarness(e.Fields.Type, r.Dialect) ||
-		e.Fields.Type == thread.TypeChat && ours && strings.HasPrefix(rest, ":")
+		e.Fields.Type == thread.TypeChat && strings.HasPrefix(e.ID, r.Dialect.Prefix+":")
 }
 
 // keepChat keeps a chat until it is known whether it is a turn.
@@ -144,7 +143,7 @@ func (r *Rebuilder) dropChats(repeated []string) {
 	for _, chat := range r.chats {
 		switch {
 		case slices.Contains(repeated, chat.ID):
-		case strings.HasSuffix(chat.ID, promptSuffix):
+		case thread.IsPrompt(chat.ID):
 			if r.prompts == nil {
 				r.prompts = map[string]bool{}
 			}
@@ -158,9 +157,6 @@ func (r *Rebuilder) dropChats(repeated []string) {
 	}
 	r.chats, r.chatBytes = nil, 0
 }
-
-// promptSuffix ends the id of a run's prompt.
-const promptSuffix = ".prompt"
 
 // addLine adds an entry that our mirror made of a line.
 func (r *Rebuilder) addLine(e Entry) error {

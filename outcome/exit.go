@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// Exit is how a process ended. The zero value means unknown.
-// Signal counts if it is not 0, else Code.
+// Exit is the end of a process. The zero value means unknown. Signal counts if it is not 0, else Code.
 type Exit struct {
 	Known  bool
 	Code   int // the exit status, 0 to 255
 	Signal int // the number of the signal that killed the process, 0 for none
 }
 
-// ExitCode is the Exit of a process that exited with code.
+// ExitCode returns the Exit of a process that exited with code.
 func ExitCode(code int) Exit { return Exit{Known: true, Code: code} }
 
-// Signalled is the Exit of a process that signal number sig killed.
+// Signalled returns the Exit of a process that signal number sig killed.
 func Signalled(sig int) Exit { return Exit{Known: true, Signal: sig} }
 
 // Linux's numbers of the signals that decide a verdict.
@@ -49,8 +48,8 @@ func (e Exit) killed() bool {
 	return e.Known && (e.Signal == sigKILL || e.Signal == 0 && e.Code == 128+sigKILL)
 }
 
-// Status is the exit status for a program that reports this Exit as its own: the code, 128+n for signal n,
-// 1 if unknown.
+// Status returns the exit status for a program that reports this Exit as its own: the code, 128+n for signal n, 1 if
+// unknown.
 func (e Exit) Status() int {
 	switch {
 	case !e.Known:
@@ -68,14 +67,13 @@ func (e Exit) Parts() (code *int, signal *string) {
 	case !e.Known:
 		return nil, nil
 	case e.Signal != 0:
-		name := SignalName(e.Signal)
-		return nil, &name
+		return nil, new(SignalName(e.Signal))
 	default:
 		return &e.Code, nil
 	}
 }
 
-// String is the Exit for people: "exit status 3", "SIGKILL", "unknown".
+// String returns the Exit for people: "exit status 3", "SIGKILL", "unknown".
 func (e Exit) String() string {
 	switch {
 	case !e.Known:
@@ -95,7 +93,7 @@ var signalNames = [...]string{
 	29: "IO", 30: "PWR", 31: "SYS",
 }
 
-// SignalName is the name of signal number n: "SIGTERM" for 15. For a number without a name it is "SIG" and the number.
+// SignalName returns the name of signal number n: "SIGTERM" for 15, and "SIG" and the number where it has no name.
 func SignalName(n int) string {
 	if n > 0 && n < len(signalNames) {
 		return "SIG" + signalNames[n]

@@ -6,7 +6,10 @@
 // standard library only.
 package outcome
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+)
 
 // Outcome is the one-word result of a run.
 type Outcome string
@@ -128,10 +131,7 @@ func Decide(f Facts) Verdict {
 	if f.Interrupted && t.State != Ended {
 		t.State, t.StopReason, t.Message = Aborted, StopAborted, ""
 	}
-	v := Verdict{StopReason: t.StopReason, Provider: t.Provider, Model: t.Model, Exit: f.Exit}
-	if v.StopReason == "" {
-		v.StopReason = StopNone
-	}
+	v := Verdict{StopReason: cmp.Or(t.StopReason, StopNone), Provider: t.Provider, Model: t.Model, Exit: f.Exit}
 	is := func(o Outcome, class, reason, message string) Verdict {
 		v.Outcome, v.ErrorClass, v.Reason, v.Message = o, class, reason, message
 		return v
@@ -150,9 +150,7 @@ func Decide(f Facts) Verdict {
 	// after a reply that was cut at the output limit; such a turn counts as ended.
 	waited := f.Action == ActionEnd
 	quiet := !f.Exit.Known || f.Exit.clean() || f.Exit.asked() || f.Action == ActionLinger || waited
-	if v.StopReason == StopLength && f.Exit == ExitCode(1) {
-		quiet = true
-	}
+	quiet = quiet || v.StopReason == StopLength && f.Exit == ExitCode(1)
 	unknown := t.Lines > 0 && t.Understood == 0
 	if t.State == Ended && quiet && !unknown {
 		return is(Completed, "", "ended_well", "")
@@ -173,12 +171,8 @@ func Decide(f Facts) Verdict {
 	case ActionStall:
 		return is(Failed, ClassStalled, "stalled", because("the agent did nothing for too long", f.Why))
 	case ActionUnreachable:
-		return is(
-			Failed,
-			ClassUnreachable,
-			"provider_unreachable",
-			because("the model's provider was out of reach", f.Why),
-		)
+		return is(Failed, ClassUnreachable, "provider_unreachable",
+			because("the model's provider was out of reach", f.Why))
 	case ActionNotStarted:
 		class := ClassSpawn
 		if f.DiskFull {
@@ -195,15 +189,8 @@ func Decide(f Facts) Verdict {
 	}
 	switch t.State {
 	case Errored:
-		class := t.Class
-		if class == "" {
-			class = ClassProvider
-		}
-		msg := t.Message
-		if msg == "" {
-			msg = "the session records a failure without a message; " + gone
-		}
-		return is(Failed, class, "error_on_record", msg)
+		message := cmp.Or(t.Message, "the session records a failure without a message; "+gone)
+		return is(Failed, cmp.Or(t.Class, ClassProvider), "error_on_record", message)
 	case Aborted:
 		return is(Cancelled, "", "aborted_on_record", because("the turn was interrupted", t.Message))
 	case Ended:
@@ -225,7 +212,7 @@ func Decide(f Facts) Verdict {
 	}
 }
 
-// crashClass is the class of an exit that nobody asked for.
+// crashClass returns the class of an exit that nobody asked for.
 func crashClass(f Facts) string {
 	switch {
 	case f.Exit.killed() && f.OOM:
@@ -245,16 +232,13 @@ func because(what, why string) string {
 	return what + ": " + why
 }
 
-// ExitStatus is the runner's exit status after this verdict: 0 exactly for completed, else the agent's own (128+n for
-// signal n), and 1 if that is 0 or unknown.
+// ExitStatus returns the runner's exit status after this verdict: 0 exactly for completed, else the agent's own (128+n
+// for signal n), and 1 if that is 0 or unknown.
 func (v Verdict) ExitStatus() int {
 	if v.Outcome == Completed {
 		return 0
 	}
-	if s := v.Exit.Status(); s != 0 {
-		return s
-	}
-	return 1
+	return cmp.Or(v.Exit.Status(), 1)
 }
 
 // wire is the JSON of a Verdict.

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 // for each block of a reply, all else that claude keeps (attachments inside the chain, what it has asked the API for,
 // its cost) beside them. A file has no header; its name is the session's id.
 var Claude = Dialect{
-	Harness: "claude-code", Prefix: "claude", Decode: decodeClaude, Outline: scanClaude, Filler: claudeFiller,
+	Harness: "claude-code", Prefix: "claude", Decode: checked(scanClaude), Outline: scanClaude, Filler: claudeFiller,
 	Turn: claudeTurn, Amend: claudeLeaf,
 }
 
@@ -32,17 +31,10 @@ var claudeTags = []string{
 	"<user-memory-input>",
 }
 
-func decodeClaude(line []byte) Entry {
-	if !json.Valid(line) {
-		return Entry{Kind: Text, Type: "text"}
-	}
-	return scanClaude(line)
-}
-
-// scanClaude is decodeClaude for a line that is JSON.
+// scanClaude decodes a line that is JSON.
 func scanClaude(line []byte) Entry {
-	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
-		return Entry{Kind: Text, Type: "text"}
+	if !objectLine(line) {
+		return textEntry
 	}
 	f := fields(line)
 	e := Entry{
@@ -88,7 +80,7 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 	if answer != nil {
 		e.Kind, e.Mark, e.ToolCallID, e.IsError = ToolResult, Answer, str(answer["tool_use_id"]),
 			yes(answer["is_error"])
-		e.speak(message{Content: claudeContent(answer["content"])})
+		e.speak(claudeContent(answer["content"]))
 		return
 	}
 	content := claudeContent(m["content"])
@@ -104,7 +96,7 @@ func claudeUser(e *Entry, f, m map[string]json.RawMessage) {
 		e.Command = strings.HasPrefix(text, "<command-")
 	default:
 		e.Kind, e.Mark, e.Cwd = User, Prompt, str(f["cwd"])
-		e.speak(message{Content: content})
+		e.speak(content)
 	}
 }
 
@@ -133,7 +125,7 @@ func claudeAssistant(e *Entry, f, m map[string]json.RawMessage) {
 	if e.Model == "<synthetic>" { // claude's own words
 		e.Provider, e.Model, e.Usage = "", "", nil
 	}
-	e.speak(message{Content: content})
+	e.speak(content)
 }
 
 // claudeError returns the message of a failure, with its kind.
@@ -144,7 +136,7 @@ func claudeError(text, kind string) string {
 	return text + " (" + kind + ")"
 }
 
-// claudeContent is a message's content, or that of a tool's result.
+// claudeContent returns a message's content, or that of a tool's result.
 func claudeContent(raw []byte) blocks {
 	if jsonscan.IsString(raw) {
 		return blocks{textBlock(jsonscan.String(raw))}

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -15,7 +15,8 @@ import (
 // same without ordinal in the older one. The conversation is in response_item lines, one for each part of a reply; the
 // end of a turn is in event_msg lines. Lines have no ids.
 var Codex = Dialect{
-	Harness: "codex", Prefix: "codex", Decode: decodeCodex, Outline: scanCodex, Header: codexHeader, Turn: codexTurn,
+	Harness: "codex", Prefix: "codex", Decode: checked(scanCodex), Outline: scanCodex,
+	Header: codexHeader, Turn: codexTurn,
 }
 
 // codexTypes are the line types of codex 0.169.0 without part in a turn.
@@ -44,17 +45,10 @@ var codexEvents = set(
 	"collab_resume_end", "sub_agent_activity",
 )
 
-func decodeCodex(line []byte) Entry {
-	if !json.Valid(line) {
-		return Entry{Kind: Text, Type: "text"}
-	}
-	return scanCodex(line)
-}
-
-// scanCodex is decodeCodex for a line that is JSON.
+// scanCodex decodes a line that is JSON.
 func scanCodex(line []byte) Entry {
-	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
-		return Entry{Kind: Text, Type: "text"}
+	if !objectLine(line) {
+		return textEntry
 	}
 	top := fields(line)
 	e := Entry{Type: str(top["type"]), Time: stamp(top["timestamp"])}
@@ -128,15 +122,12 @@ func codexItem(e *Entry, p map[string]json.RawMessage) {
 	e.Known = true
 	call := func(name string, arguments []byte) {
 		e.Kind, e.Mark, e.StopReason = Assistant, Output, "toolUse"
-		id := str(p["call_id"])
-		if id == "" {
-			id = str(p["id"])
-		}
-		e.speak(message{Content: blocks{callBlock(id, name, arguments)}})
+		id := cmp.Or(str(p["call_id"]), str(p["id"]))
+		e.speak(blocks{callBlock(id, name, arguments)})
 	}
 	result := func(content blocks) {
 		e.Kind, e.Mark, e.ToolCallID = ToolResult, Answer, str(p["call_id"])
-		e.speak(message{Content: content})
+		e.speak(content)
 	}
 	switch e.Type {
 	case "message":
@@ -145,7 +136,7 @@ func codexItem(e *Entry, p map[string]json.RawMessage) {
 		e.Mark = Output
 		if text := codexText(p["summary"]) + codexText(p["content"]); text != "" {
 			e.Kind = Assistant
-			e.speak(message{Content: blocks{{Type: "thinking", Thinking: &text}}})
+			e.speak(blocks{{Type: "thinking", Thinking: &text}})
 		}
 	case "function_call":
 		call(str(p["name"]), []byte(str(p["arguments"])))
@@ -179,13 +170,13 @@ func codexMessage(e *Entry, p map[string]json.RawMessage) {
 		if str(p["status"]) == "incomplete" {
 			e.StopReason = "length"
 		}
-		e.speak(message{Content: content})
+		e.speak(content)
 	case "user":
 		if codexInjected(p, content) {
 			return
 		}
 		e.Kind, e.Mark = User, Prompt
-		e.speak(message{Content: content})
+		e.speak(content)
 	case "developer", "system":
 	default:
 		e.Known = false
@@ -210,12 +201,12 @@ func codexInjected(p map[string]json.RawMessage, content blocks) bool {
 	return slices.ContainsFunc(codexTags, func(tag string) bool { return strings.HasPrefix(text, tag) })
 }
 
-// codexContent is the content of a message or of a result.
+// codexContent returns the content of a message or of a result.
 func codexContent(raw []byte) blocks {
-	var content blocks
 	if jsonscan.IsString(raw) {
 		return blocks{textBlock(jsonscan.String(raw))}
 	}
+	var content blocks
 	jsonscan.Elements(raw, func(item []byte) {
 		f := fields(item)
 		switch {
@@ -230,7 +221,7 @@ func codexContent(raw []byte) blocks {
 	return content
 }
 
-// codexText is the text in a list of summaries.
+// codexText returns the text in a list of summaries.
 func codexText(raw []byte) string { return codexContent(raw).text() }
 
 // codexExit matches a command's exit status in the output that codex gives the model.

@@ -3,6 +3,8 @@ package session
 import (
 	"encoding/json"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // Codex session files that hydrate writes have what codex 0.169.0 needs to resume in its own form, and no more. In a
@@ -12,7 +14,7 @@ import (
 const codexWriter = "0.169.0"
 
 func codexLine(at time.Time, ordinal *int, typ string, payload any) []byte {
-	b, _ := marshal(struct { // what is put in marshals
+	b, _ := jsonscan.Marshal(struct { // what is put in marshals
 		Timestamp string `json:"timestamp"`
 		Ordinal   *int   `json:"ordinal,omitempty"`
 		Type      string `json:"type"`
@@ -98,7 +100,7 @@ func codexTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	return lines, m.Content.omitted()
 }
 
-// orEmpty is a tool call's arguments, which are an object.
+// orEmpty returns a tool call's arguments; an empty object for what is no object.
 func orEmpty(arguments json.RawMessage) json.RawMessage {
 	if len(arguments) == 0 || arguments[0] != '{' {
 		return json.RawMessage("{}")

@@ -130,11 +130,7 @@ func (c *cutter) take(data []byte, last bool) (rest int) {
 			continue
 		}
 		end, closed := stringEnd(data[i:])
-		if !closed && !last {
-			end = wholeEscapes(data[i:])
-		}
-		c.content(data[i : i+end])
-		i += end
+		i += c.content(data[i:i+end], !closed && !last)
 		if !closed {
 			return len(data) - i
 		}
@@ -144,27 +140,29 @@ func (c *cutter) take(data []byte, last bool) (rest int) {
 	return 0
 }
 
-// content takes a piece of a string.
-func (c *cutter) content(raw []byte) {
+// content takes a piece of a string and returns how many bytes it has consumed. more: the string continues after it.
+func (c *cutter) content(raw []byte, more bool) int {
 	text := raw
 	if bytes.IndexByte(raw, '\\') >= 0 {
-		c.text = unescape(c.text[:0], raw)
-		text = c.text
+		n := 0
+		c.text, n = unescape(c.text[:0], raw, more)
+		text, raw = c.text, raw[:n]
 	}
 	was := c.length
 	c.length += int64(len(text))
 	if was > int64(c.most) {
 		c.sum.Write(text)
-		return
+		return len(raw)
 	}
 	if c.length <= int64(c.most) {
 		c.out, c.head = append(c.out, raw...), append(c.head, text...)
-		return
+		return len(raw)
 	}
 	c.sum = sha256.New()
 	c.sum.Write(c.head)
 	c.sum.Write(text)
 	c.out, c.head = c.out[:c.start], append(c.head, text[:c.most-len(c.head)]...)
+	return len(raw)
 }
 
 // close ends a string.
@@ -177,7 +175,7 @@ func (c *cutter) close() {
 	c.in = false
 }
 
-// stringEnd is the index of the quote that ends the string whose inside begins b; the length of b where it isn't
+// stringEnd returns the index of the quote that ends the string whose inside begins b; the length of b where it isn't
 // there.
 func stringEnd(b []byte) (end int, closed bool) {
 	for i := 0; ; i++ {
@@ -192,29 +190,12 @@ func stringEnd(b []byte) (end int, closed bool) {
 	}
 }
 
-// backslashes counts those at the end of b.
+// backslashes returns the number of backslashes at the end of b.
 func backslashes(b []byte) (n int) {
 	for n < len(b) && b[len(b)-1-n] == '\\' {
 		n++
 	}
 	return n
-}
-
-// wholeEscapes is how much of b, which is inside a string and continues, can be decoded on its own: an escape near its
-// end may be cut, or be one half of a pair of surrogates.
-func wholeEscapes(b []byte) int {
-	const pair = len(`\ud83d\ude00`)
-	for i := max(0, len(b)-2*pair); i < len(b); i++ {
-		if b[i] != '\\' || backslashes(b[:i])%2 == 1 {
-			continue
-		}
-		if before := i - pair/2; before >= 0 && surrogate(b[i:], 'c') && surrogate(b[before:], '8') &&
-			backslashes(b[:before])%2 == 0 {
-			return before
-		}
-		return i
-	}
-	return len(b)
 }
 
 // surrogate reports whether b begins with the escape of a high ('8') or low ('c') surrogate.

@@ -75,12 +75,8 @@ func (d *Decoder) Again(line []byte, e Entry) Entry {
 func (d *Decoder) fill(e Entry) Entry {
 	switch e.Kind {
 	case Assistant:
-		if e.Provider == "" {
-			e.Provider = d.context.Provider
-		}
-		if e.Model == "" {
-			e.Model = d.context.Model
-		}
+		e.Provider = cmp.Or(e.Provider, d.context.Provider)
+		e.Model = cmp.Or(e.Model, d.context.Model)
 	case ToolResult:
 		if e.ToolName == "" && !e.Whole {
 			if e.ToolName = cmp.Or(d.tools[e.ToolCallID], d.older[e.ToolCallID]); e.ToolName != "" &&

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 )
 
@@ -217,6 +218,21 @@ func (r *Reader) Rest() (Line, error) {
 	return r.take(r.hi-r.lo, false), nil
 }
 
+// Lines returns the lines of a file from a position on, also a last one without a newline, up to the first error. The
+// file's writer is gone. A missing file has no lines.
+func Lines(path string, from Position) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		r := NewReader(path, from)
+		defer r.Close() // read only: nothing to lose
+		for {
+			line, err := r.Rest()
+			if errors.Is(err, io.EOF) || !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 func (r *Reader) ended() bool { return r.until > 0 && r.pos.Index >= r.until }
 
 // take consumes the first n bytes of the window as a line, and its newline.
@@ -255,11 +271,8 @@ func (r *Reader) open() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return io.EOF
 	}
-	if err != nil {
-		return err
-	}
 	r.f = f
-	return nil
+	return err
 }
 
 // proven reports whether a line of the open file is known; always true for a Reader of any file. next returns the lines

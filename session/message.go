@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -12,10 +13,8 @@ import (
 type message struct {
 	Role         string `json:"role"`
 	ToolCallID   string `json:"toolCallId,omitempty"`
-	ToolName     string `json:"toolName,omitempty"`
 	IsError      *bool  `json:"isError,omitempty"`
 	Content      blocks `json:"content"`
-	Provider     string `json:"provider,omitempty"`
 	Model        string `json:"model,omitempty"`
 	StopReason   string `json:"stopReason,omitempty"`
 	ErrorMessage string `json:"errorMessage,omitempty"`
@@ -67,14 +66,14 @@ func (b blocks) MarshalJSON() ([]byte, error) {
 	if b == nil {
 		return []byte("[]"), nil
 	}
-	return marshal([]block(b))
+	return jsonscan.Marshal([]block(b))
 }
 
 func textBlock(s string) block { return block{Type: "text", Text: &s} }
 
 func callBlock(id, name string, arguments json.RawMessage) block {
 	if !jsonscan.IsObject(arguments) {
-		arguments, _ = marshal(map[string]json.RawMessage{"input": orNull(arguments)}) // raw JSON marshals
+		arguments, _ = jsonscan.Marshal(map[string]json.RawMessage{"input": orNull(arguments)}) // raw JSON marshals
 	}
 	return block{Type: "toolCall", ID: id, Name: name, Arguments: arguments}
 }
@@ -86,7 +85,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// imageBlock is the image of a data URL, or a text that names the image that is elsewhere.
+// imageBlock returns the image of a data URL, or a text that names the image that is elsewhere.
 func imageBlock(url string) block {
 	head, data, ok := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
 	if !ok || !strings.HasPrefix(url, "data:") {
@@ -117,7 +116,7 @@ func (b blocks) omitted() string {
 	return ""
 }
 
-// calls are the tool calls among the blocks.
+// calls returns the tool calls among the blocks.
 func (b blocks) calls() []Call {
 	var calls []Call
 	for _, x := range b {
@@ -128,21 +127,22 @@ func (b blocks) calls() []Call {
 	return calls
 }
 
-// speak makes e the turn that the message is.
-func (e *Entry) speak(m message) {
+// speak makes e a turn with the content.
+func (e *Entry) speak(content blocks) {
+	m := message{Content: content}
 	if !e.Time.IsZero() {
 		m.Timestamp = e.Time.UnixMilli()
 	}
 	switch e.Kind {
 	case User:
-		m.Role, e.Text = "user", m.Content.text()
+		m.Role, e.Text = "user", content.text()
 	case Assistant:
-		m.Role, e.Calls = "assistant", m.Content.calls()
+		m.Role, e.Calls = "assistant", content.calls()
 		m.StopReason, m.ErrorMessage, m.Model = e.StopReason, e.ErrorMessage, e.Model
 	case ToolResult:
 		m.Role, m.ToolCallID, m.IsError = "toolResult", e.ToolCallID, &e.IsError
 	}
-	e.Message, _ = marshal(m) // it is made of JSON
+	e.Message, _ = jsonscan.Marshal(m) // it is made of JSON
 }
 
 // spoken reads a turn's message, whatever form it has. Its blocks are those that make sense.
@@ -159,15 +159,9 @@ func (t Turn) spoken() message {
 	if len(m.Content) == 0 && t.Text != nil && *t.Text != "" {
 		m.Content = blocks{textBlock(*t.Text)}
 	}
-	if m.ToolCallID == "" {
-		m.ToolCallID = t.ToolCallID
-	}
-	if m.StopReason == "" {
-		m.StopReason = t.StopReason
-	}
-	if m.Model == "" {
-		m.Model = t.Model
-	}
+	m.ToolCallID = cmp.Or(m.ToolCallID, t.ToolCallID)
+	m.StopReason = cmp.Or(m.StopReason, t.StopReason)
+	m.Model = cmp.Or(m.Model, t.Model)
 	return m
 }
 
@@ -187,22 +181,19 @@ func (u usage) json() json.RawMessage {
 	return b
 }
 
-// fields are the raw members of an object by name; none where it is no object. A name that comes twice has its last
-// value.
+// fields returns the raw members of an object by name; no members of any other value. Of a name that comes twice it has
+// the last value.
 func fields(object []byte) map[string]json.RawMessage {
 	m := map[string]json.RawMessage{}
 	jsonscan.Members(object, func(key, v []byte) { m[string(key)] = v })
 	return m
 }
 
-// str is the string in a raw value, "" where it is none.
+// str returns the string in a raw value; "" for any other value.
 func str(raw json.RawMessage) string { return jsonscan.String(raw) }
 
-// stamp is the time in a raw RFC 3339 string, the zero time where it is none.
+// stamp returns the time in a raw RFC 3339 string; the zero time for any other value.
 func stamp(raw json.RawMessage) time.Time {
-	at, err := time.Parse(time.RFC3339, str(raw))
-	if err != nil {
-		return time.Time{}
-	}
+	at, _ := time.Parse(time.RFC3339, str(raw))
 	return at
 }

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -13,38 +12,29 @@ import (
 // Pi is the dialect of pi: version 3 as 0.78 and 0.87 write it, with what 1.x adds (system messages, context edits,
 // usage lines) and what versions 1 and 2 leave out (ids and parents).
 var Pi = Dialect{
-	Harness: "pi", Prefix: "pi", Decode: decodePi, Outline: outlinePi,
+	Harness: "pi", Prefix: "pi", Decode: checked(decodePi), Outline: outlinePi,
 	Essence: piEssence, Line: piLine, LineOutline: piLineOutline,
 	Header: PiHeader, SetCwd: piSetCwd, Filler: piFiller, Upgrade: piUpgrade, Turn: piTurn,
 }
 
 // piTypes are the line types that pi writes, 0.78.0 to 1.5.2.
-var piTypes = map[string]bool{
-	"session": true, "message": true, "model_change": true, "thinking_level_change": true,
-	"compaction": true, "branch_summary": true,
-	"custom": true, "custom_message": true, "label": true, "session_info": true,
-	"context_edit": true, "usage": true, // 1.x
-}
+var piTypes = set(
+	"session", "message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom",
+	"custom_message", "label", "session_info",
+	"context_edit", "usage", // 1.x
+)
 
 // piRoles are the roles of pi's messages. hookMessage is the name of custom in versions 1 and 2.
-var piRoles = map[string]bool{
-	"user": true, "assistant": true, "toolResult": true, "bashExecution": true, "custom": true,
-	"hookMessage": true, "branchSummary": true,
-	"compactionSummary": true,
-	"system":            true, // 1.x
-}
+var piRoles = set(
+	"user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage", "branchSummary", "compactionSummary",
+	"system", // 1.x
+)
 
 // piTime is how pi writes times; a thread's timestamps have the same form.
 const piTime = "2006-01-02T15:04:05.000Z"
 
 func decodePi(line []byte) Entry {
-	if !json.Valid(line) {
-		return Entry{Kind: Text, Type: "text"}
-	}
 	e, stamp, exact := scanPi(line)
-	if len(e.Message) > 0 {
-		decodePiMessage(&e)
-	}
 	if at, err := time.Parse(time.RFC3339, stamp); err == nil {
 		e.Time = at
 		e.Whole = exact && !at.IsZero() && stamp == at.UTC().Format(piTime)
@@ -54,9 +44,6 @@ func decodePi(line []byte) Entry {
 
 func outlinePi(line []byte) Entry {
 	e, _, _ := scanPi(line)
-	if len(e.Message) > 0 {
-		outlinePiMessage(&e)
-	}
 	return e
 }
 
@@ -64,16 +51,16 @@ func piLineOutline(id, parent string, message json.RawMessage) Entry {
 	e := Entry{Type: "message", ID: id, Parent: parent}
 	if jsonscan.IsObject(message) {
 		e.Message = message
-		outlinePiMessage(&e)
+		decodePiMessage(&e)
 	}
 	return e
 }
 
-// scanPi decodes a line, which is JSON, but for its time, and for what is in the message. stamp is its timestamp. exact
-// reports that the line is a message, and has no more than ID, Parent, Message and the timestamp.
+// scanPi decodes a line, which is JSON, but for its time. stamp is its timestamp. exact reports that the line is a
+// message, and has no more than ID, Parent, Message and the timestamp.
 func scanPi(line []byte) (e Entry, stamp string, exact bool) {
-	if !jsonscan.IsObject(bytes.TrimSpace(line)) {
-		return Entry{Kind: Text, Type: "text"}, "", false
+	if !objectLine(line) {
+		return textEntry, "", false
 	}
 	var typ string
 	var parent, message []byte
@@ -120,33 +107,9 @@ func scanPi(line []byte) (e Entry, stamp string, exact bool) {
 		// a lone surrogate decodes to U+FFFD
 		same := func(s string) bool { return s != "" && !strings.ContainsRune(s, '\uFFFD') }
 		exact = !extra && same(e.ID) && (string(parent) == "null" || same(e.Parent))
+		decodePiMessage(&e)
 	}
 	return e, stamp, exact
-}
-
-// outlinePiMessage decodes the message of a line as far as an outline has it.
-func outlinePiMessage(e *Entry) {
-	var role, content []byte
-	jsonscan.Members(e.Message, func(key, v []byte) {
-		switch string(key) {
-		case "role":
-			role = v
-		case "content":
-			content = v
-		case "toolCallId":
-			e.ToolCallID = jsonscan.String(v)
-		}
-	})
-	name := jsonscan.String(role)
-	e.Known = piRoles[name]
-	switch name {
-	case "user":
-		e.Kind = User
-	case "assistant":
-		e.Kind, e.Calls = Assistant, piCalls(content)
-	case "toolResult":
-		e.Kind = ToolResult
-	}
 }
 
 // decodePiMessage decodes the message of a line.
@@ -207,23 +170,14 @@ func piText(content []byte) string {
 	}
 	var parts []string
 	jsonscan.Elements(content, func(block []byte) {
-		var typ, text string
-		jsonscan.Members(block, func(key, v []byte) {
-			switch string(key) {
-			case "type":
-				typ = jsonscan.String(v)
-			case "text":
-				text = jsonscan.String(v)
-			}
-		})
-		if typ == "text" {
-			parts = append(parts, text)
+		if f := fields(block); str(f["type"]) == "text" {
+			parts = append(parts, str(f["text"]))
 		}
 	})
 	return strings.Join(parts, "\n")
 }
 
-// piCalls are the tool calls in a message's content.
+// piCalls returns the tool calls in a message's content.
 func piCalls(content []byte) []Call {
 	var calls []Call
 	jsonscan.Elements(content, func(block []byte) {
@@ -246,7 +200,7 @@ func piCalls(content []byte) []Call {
 	return calls
 }
 
-// piEssence is a line without what pi adds when it moves a file of version 1 to version 3.
+// piEssence returns a line without the members that pi adds when it moves a file of version 1 to version 3.
 func piEssence(line []byte) []byte {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(line, &m) != nil {
@@ -255,9 +209,6 @@ func piEssence(line []byte) []byte {
 	for _, name := range []string{"id", "parentId", "firstKeptEntryIndex", "firstKeptEntryId"} {
 		delete(m, name)
 	}
-	b, err := json.Marshal(m) // its members are sorted
-	if err != nil {
-		return line
-	}
+	b, _ := json.Marshal(m) // its members are sorted, and JSON
 	return b
 }

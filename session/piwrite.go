@@ -12,9 +12,9 @@ import (
 
 // What pi's session files are made of where we make them.
 
-// PiHeader is the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a file
-// that has one; into a file of its own it writes nothing before the first reply. Without a cwd pi works where it is
-// started: JSON can't hold a path that is no UTF-8.
+// PiHeader returns the first line of a new pi session, without a newline. pi 0.78.0 writes every line at once into a
+// file that has one; into a file of its own it writes nothing before the first reply. Without a cwd pi works where it
+// is started: JSON can't hold a path that is no UTF-8.
 func PiHeader(sessionID, cwd string, at time.Time) []byte {
 	header := struct {
 		Type      string  `json:"type"`
@@ -37,7 +37,7 @@ func piLine(id, parent string, at time.Time, message json.RawMessage) []byte {
 	return append(append(append(line, `,"message":`...), message...), '}')
 }
 
-// piFiller is a line that pi keeps in the tree and shows to no model: what an extension might have stored.
+// piFiller returns a line that pi keeps in the tree and shows to no model: what an extension might have stored.
 func piFiller(id, parent string, at time.Time) []byte {
 	return append(appendPiPlace([]byte(`{"type":"custom","customType":"arbe.lost",`), id, parent, at), '}')
 }
@@ -108,27 +108,18 @@ func piUpgrade(line []byte, id, parent string, idAt func(int) string) []byte {
 	})
 }
 
-// change is a JSON object with some of its members changed; what is none stays as it is.
+// change returns a JSON object after f has changed its members; any other value as it is.
 func change(object []byte, f func(map[string]json.RawMessage)) []byte {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(object, &m) != nil || m == nil {
 		return object
 	}
 	f(m)
-	b, err := marshal(m)
+	b, err := jsonscan.Marshal(m)
 	if err != nil {
 		return object
 	}
 	return b
-}
-
-// marshal is v as JSON, without the escapes that only HTML needs.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSpace(b.Bytes()), err
 }
 
 func piTurn(t Turn, at Place) (lines [][]byte, omitted string) {
@@ -139,14 +130,12 @@ func piTurn(t Turn, at Place) (lines [][]byte, omitted string) {
 	return [][]byte{piLine(at.ID, at.Parent, t.Time, message)}, ""
 }
 
-// piMessage is a turn's message as pi loads it: a reply's content is a list and it has a usage with all its numbers,
-// without which pi 0.78.0 ends with an error.
+// piMessage returns a turn's message as pi loads it: a reply's content is a list and it has a usage with all its
+// numbers, without which pi 0.78.0 ends with an error.
 func piMessage(t Turn) (json.RawMessage, bool) {
 	m := map[string]json.RawMessage{}
-	if jsonscan.IsObject(t.Message) && json.Valid(t.Message) {
-		if json.Unmarshal(t.Message, &m) != nil {
-			m = map[string]json.RawMessage{}
-		}
+	if json.Unmarshal(t.Message, &m) != nil || m == nil {
+		m = map[string]json.RawMessage{}
 	}
 	set := func(name, value string) {
 		if _, has := m[name]; !has && value != "" {
@@ -187,10 +176,10 @@ func piMessage(t Turn) (json.RawMessage, bool) {
 			m["isError"] = strconv.AppendBool(nil, t.IsError)
 		}
 	}
-	if t.Kind == User && (len(m["content"]) <= len("[]") || len(m["content"]) == 0) {
+	if t.Kind == User && len(m["content"]) <= len("[]") {
 		return nil, false
 	}
-	b, err := marshal(m)
+	b, err := jsonscan.Marshal(m)
 	return b, err == nil
 }
 
@@ -208,14 +197,14 @@ func piContent(content []byte) json.RawMessage {
 	if jsonscan.Elements(content, add); len(blocks) == 0 && len(content) > 0 && content[0] != '[' {
 		add(content)
 	}
-	b, err := marshal(blocks)
+	b, err := jsonscan.Marshal(blocks)
 	if err != nil {
 		return json.RawMessage("[]")
 	}
 	return b
 }
 
-// piUsage is a usage with all the numbers that pi adds up.
+// piUsage returns a usage with all the numbers that pi adds up.
 func piUsage(usage []byte) json.RawMessage {
 	var u struct {
 		Input       json.Number     `json:"input"`
@@ -236,7 +225,7 @@ func piUsage(usage []byte) json.RawMessage {
 	if !jsonscan.IsObject(u.Cost) {
 		u.Cost = json.RawMessage(`{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}`)
 	}
-	b, err := marshal(u)
+	b, err := jsonscan.Marshal(u)
 	if err != nil {
 		return json.RawMessage(`{}`)
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -99,7 +100,7 @@ func (w *Rewriter) value(i int, keep, in bool) int {
 func (w *Rewriter) text(i, end int) {
 	s := w.raw[i+1 : end-1]
 	if bytes.IndexByte(s, '\\') >= 0 {
-		w.scratch = unescape(slices.Grow(w.scratch[:0], len(s)), s) // at most as long: no growing of what may be 64 MiB
+		w.scratch, _ = unescape(slices.Grow(w.scratch[:0], len(s)), s, false) // s may be 64 MiB: grown once
 		s = w.scratch
 	}
 	changed := w.f(s)
@@ -114,41 +115,42 @@ func (w *Rewriter) text(i, end int) {
 	w.done = end
 }
 
-// unescape appends the decoded text of a string's inside.
-func unescape(dst, s []byte) []byte {
+// escapes are the characters of JSON's short escapes; a quote, a backslash and a slash stand for themselves.
+var escapes = [256]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unescape appends the decoded text of a string's inside, and returns how many bytes it has decoded. more: the string
+// continues after s, and an escape at the end of s may be a part of one, or of a pair of surrogates: it is left.
+func unescape(dst, s []byte, more bool) (text []byte, n int) {
+	const pair = len(`\ud83d\ude00`)
 	for {
-		i := bytes.IndexByte(s, '\\')
-		if i < 0 || i+1 >= len(s) {
-			return append(dst, s...)
+		i := bytes.IndexByte(s[n:], '\\')
+		if i < 0 {
+			return append(dst, s[n:]...), len(s)
 		}
-		dst = append(dst, s[:i]...)
-		n := 2
-		switch c := s[i+1]; c {
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
-			// A pair of surrogates is two escapes and one character: let the library see both.
-			n = 6
-			if i+12 <= len(s) && surrogate(s[i:], '8') && surrogate(s[i+6:], 'c') {
-				n = 12
-			}
-			var text string
-			quoted := append(append([]byte{'"'}, s[i:min(i+n, len(s))]...), '"')
-			if json.Unmarshal(quoted, &text) != nil {
-				text = "\uFFFD"
-			}
-			dst = append(dst, text...)
-		default: // a quote, a backslash or a slash
-			dst = append(dst, c)
+		dst = append(dst, s[n:n+i]...)
+		n += i
+		escape := s[n:]
+		if more && (len(escape) < 2 || escape[1] == 'u' && len(escape) < pair) {
+			return dst, n
 		}
-		s = s[min(i+n, len(s)):]
+		if len(escape) < 2 {
+			return append(dst, escape...), len(s)
+		}
+		if c := escape[1]; c != 'u' {
+			dst, n = append(dst, cmp.Or(escapes[c], c)), n+2
+			continue
+		}
+		// A pair of surrogates is two escapes and one character: let the library see both.
+		size := pair / 2
+		if len(escape) >= pair && surrogate(escape, '8') && surrogate(escape[size:], 'c') {
+			size = pair
+		}
+		size = min(size, len(escape))
+		var text string
+		if json.Unmarshal(slices.Concat([]byte{'"'}, escape[:size], []byte{'"'}), &text) != nil {
+			text = "\uFFFD"
+		}
+		dst = append(dst, text...)
+		n += size
 	}
 }

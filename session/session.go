@@ -7,8 +7,13 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/jsonscan"
 )
 
 // Kind is the role of a line in the conversation.
@@ -77,6 +82,9 @@ type Entry struct {
 	IsError      bool            // of a ToolResult
 }
 
+// textEntry is the Entry of a line that is no JSON object.
+var textEntry = Entry{Kind: Text, Type: "text"}
+
 // Call is a call of a tool.
 type Call struct{ ID, Name string }
 
@@ -114,6 +122,72 @@ type Dialect struct {
 	// Amend returns the line that the session file at path needs at its end before the agent continues it; nil for
 	// none. A nil func: it never needs one.
 	Amend func(path string) ([]byte, error)
+}
+
+// checked returns the Decode of a dialect that decodes lines of JSON.
+func checked(decode func(line []byte) Entry) func(line []byte) Entry {
+	return func(line []byte) Entry {
+		if !json.Valid(line) {
+			return textEntry
+		}
+		return decode(line)
+	}
+}
+
+// objectLine reports whether a line of JSON is an object.
+func objectLine(line []byte) bool { return jsonscan.IsObject(bytes.TrimSpace(line)) }
+
+// List is a list of harnesses, by their dialects. nil is the list that is built in.
+type List []Dialect
+
+var builtIn = List{Pi, Codex, Claude}
+
+// Harnesses returns the list that is built in.
+func Harnesses() List { return slices.Clone(builtIn) }
+
+func (l List) all() List {
+	if l == nil {
+		return builtIn
+	}
+	return l
+}
+
+// Named returns the dialect of the harness with a name.
+func (l List) Named(name string) (d Dialect, found bool) {
+	for _, d := range l.all() {
+		if d.Harness == name {
+			return d, true
+		}
+	}
+	return d, false
+}
+
+// Of returns the dialect of the harness that writes entries of a type: that of "claude.assistant" has the prefix
+// "claude".
+func (l List) Of(typ string) (d Dialect, found bool) {
+	prefix, _, dotted := strings.Cut(typ, ".")
+	for _, d := range l.all() {
+		if dotted && d.Prefix == prefix {
+			return d, true
+		}
+	}
+	return d, false
+}
+
+// Names returns the harnesses' names.
+func (l List) Names() (names []string) {
+	for _, d := range l.all() {
+		names = append(names, d.Harness)
+	}
+	return names
+}
+
+// Types returns the type of each harness's entries of a kind; for "" the beginning of all its types.
+func (l List) Types(kind string) (types []string) {
+	for _, d := range l.all() {
+		types = append(types, d.Prefix+"."+kind)
+	}
+	return types
 }
 
 // Place is the place of a turn in a session.

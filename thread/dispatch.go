@@ -51,7 +51,7 @@ const (
 	StepWait       = "wait" // every 30 s while one of the others lasts
 )
 
-// ClaimID is the id by which a launch claims to be the thread's k-th run, from 0. Of two launches at the same time
+// ClaimID returns the id by which a launch claims to be the thread's k-th run, from 0. Of two launches at the same time
 // one gets it.
 func ClaimID(k int) string { return "run." + strconv.Itoa(k) }
 
@@ -93,7 +93,7 @@ type SetupStep struct {
 	Error      string `json:"error,omitempty"`
 }
 
-// SetupType is the type of a step's signal.
+// SetupType returns the type of a step's signal.
 func SetupType(step string) string { return prefixSetup + step }
 
 // IsSetup reports whether a payload's type is that of a step of making a box.
@@ -147,7 +147,7 @@ type SandboxReleased struct {
 	Reason  string  `json:"reason"`
 }
 
-// ReleasedID is the id of a box's SandboxReleased: a box is released once.
+// ReleasedID returns the id of a box's SandboxReleased: a box is released once.
 func ReleasedID(box Sandbox) string {
 	sum := sha256.Sum256([]byte(box.Provider + ":" + box.Ref))
 	return "sandbox." + hex.EncodeToString(sum[:6]) + ".released"

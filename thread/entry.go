@@ -1,5 +1,5 @@
 // Package thread has what a run and its thread exchange: the entry, the types of its payload, and the fold of a
-// thread's entries into runs (Fold), chats that wait (Pending) and tasks (Tasks). It knows no network: package client
+// thread's entries into runs (Fold), chats that wait (Pending) and tasks (Tasks). It uses no network: package client
 // posts and reads.
 //
 // The writer chooses an entry's id, so a post may be repeated, and is repeated whenever its answer was lost. Before an
@@ -51,10 +51,7 @@ func (e Entry) Time() time.Time { return parseTime(e.TS) }
 func (e Entry) Received() time.Time { return parseTime(e.At) }
 
 func parseTime(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339Nano, s) // the zero time for any other string
 	return t
 }
 
@@ -77,13 +74,11 @@ func NewEntry(id, author string, payload any) Entry {
 
 // Marshal returns v as JSON with <, > and & as they are. It is for payloads of this project, which always marshal.
 func Marshal(v any) json.RawMessage {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	b, err := jsonscan.Marshal(v)
+	if err != nil {
 		panic(fmt.Sprintf("thread: a payload of our own doesn't marshal: %v", err))
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return b
 }
 
 // ParseEntry reads one entry from JSON and checks it. Members are read by their exact names, each is there once, and
@@ -105,18 +100,24 @@ func parse(raw []byte, more func(Entry) error) (Entry, error) {
 	if syntax := (*json.SyntaxError)(nil); errors.As(unfit, &syntax) {
 		return Entry{}, fmt.Errorf("not an entry: %w", unfit)
 	}
-	e, err := parseExact(raw) // of one that is unfit for its id: its writer has to know which one it is
+	e, err := settled(raw, more) // of one that is unfit for its id: its writer has to know which one it is
 	if unfit != nil {
 		err = fmt.Errorf("not an entry: %w", unfit)
 	}
+	if !ValidID(e.ID) {
+		e.ID = ""
+	}
+	return e, err
+}
+
+// settled reads the members of an entry and checks them, by more, too.
+func settled(raw []byte, more func(Entry) error) (Entry, error) {
+	e, err := parseExact(raw)
 	if err == nil && more != nil {
 		err = more(e)
 	}
 	if err == nil {
 		err = e.settle()
-	}
-	if !ValidID(e.ID) {
-		e.ID = ""
 	}
 	return e, err
 }
@@ -188,7 +189,7 @@ func parseExact(raw []byte) (e Entry, err error) {
 // ParseStored reads an entry as a log keeps it and a server gives it, which has been checked by the rules of its time:
 // those of today may be stricter. The payload is a copy.
 func ParseStored(line []byte) (e Entry, err error) {
-	whole := jsonscan.MembersWhole(line, func(key, v []byte) {
+	_, whole := jsonscan.Members(line, func(key, v []byte) {
 		switch string(key) {
 		case "id":
 			e.ID = jsonscan.String(v)
@@ -223,27 +224,18 @@ func ParseEntries(raw []byte) (entries []Entry, err error) {
 			return
 		}
 		var e Entry
-		if e, err = parseExact(v); err == nil {
-			err = e.posted()
-		}
-		if err == nil {
-			err = e.settle()
-		}
+		e, err = settled(v, Entry.posted)
 		entries = append(entries, e)
 	})
 	return entries, err
 }
 
-// settle makes what was read an entry that can be stored and written as one line, and checks it.
+// settle makes what was read from JSON an entry that can be stored and written as one line, and checks it.
 func (e *Entry) settle() error {
 	e.At = ""
 	if bytes.IndexByte(e.Payload, '\n') >= 0 || bytes.IndexByte(e.Payload, '\r') >= 0 {
 		// In JSON they are white space, and between entries they have a meaning.
-		var b bytes.Buffer
-		if err := json.Compact(&b, e.Payload); err != nil {
-			return fmt.Errorf("not an entry: %w", err)
-		}
-		e.Payload = b.Bytes()
+		e.Payload = jsonscan.Compact(e.Payload)
 	}
 	return e.Check()
 }

@@ -1,7 +1,7 @@
 package thread
 
 import (
-	"encoding/json"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +29,7 @@ const (
 // IsExec reports whether a payload's type is that of a signal of a command.
 func IsExec(typ string) bool { return strings.HasPrefix(typ, prefixExec) }
 
-// ExecID is the id of a command's n-th entry, from 0. A writer takes the next number: of two
+// ExecID returns the id of a command's n-th entry, from 0. A writer takes the next number: of two
 // writers the server accepts one. So a command has one end, and nothing comes after it.
 func ExecID(exec string, n int) string { return exec + ".exec." + strconv.Itoa(n) }
 
@@ -112,10 +112,9 @@ func (f *Fold) command(typ string, e Entry, at time.Time) {
 		return
 	}
 	f.exec = at
-	i := slices.IndexFunc(f.execs, func(x OpenExec) bool { return x.ID == id })
+	i := f.indexOfExec(id)
 	if i < 0 {
-		var p ExecStarted
-		if n == 0 && typ == TypeExecStarted && json.Unmarshal(e.Payload, &p) == nil {
+		if p := payloadOf[ExecStarted](e); n == 0 && typ == TypeExecStarted && p != nil {
 			timeout := time.Duration(p.TimeoutMs) * time.Millisecond
 			f.execs = append(f.execs, OpenExec{ID: id, Next: 1, Timeout: timeout, Began: at, Last: at})
 		}
@@ -125,10 +124,7 @@ func (f *Fold) command(typ string, e Entry, at time.Time) {
 	x.Next, x.Last = max(x.Next, n+1), at
 	switch typ {
 	case TypeExecRunning:
-		var p ExecRunning
-		if json.Unmarshal(e.Payload, &p) == nil {
-			x.Running = &p
-		}
+		x.Running = cmp.Or(payloadOf[ExecRunning](e), x.Running)
 	case TypeExecFinished:
 		f.execs = slices.Delete(f.execs, i, i+1)
 	}
@@ -136,11 +132,11 @@ func (f *Fold) command(typ string, e Entry, at time.Time) {
 
 // execSetup takes a step of making the box of a command, a sign of life of its host; false for any other step.
 func (f *Fold) execSetup(e Entry, at time.Time) bool {
-	var p SetupStep
-	if json.Unmarshal(e.Payload, &p) != nil || p.ExecID == "" {
+	p := payloadOf[SetupStep](e)
+	if p == nil || p.ExecID == "" {
 		return false
 	}
-	if i := slices.IndexFunc(f.execs, func(x OpenExec) bool { return x.ID == p.ExecID }); i >= 0 {
+	if i := f.indexOfExec(p.ExecID); i >= 0 {
 		f.execs[i].Last = at
 	}
 	return true
@@ -154,10 +150,12 @@ func (f *Fold) OpenExecs() []OpenExec { return slices.Clone(f.execs) }
 
 // OpenExec returns the command with this id; false where it has ended, or the thread has none.
 func (f *Fold) OpenExec(id string) (OpenExec, bool) {
-	for _, x := range f.execs {
-		if x.ID == id {
-			return x, true
-		}
+	if i := f.indexOfExec(id); i >= 0 {
+		return f.execs[i], true
 	}
 	return OpenExec{}, false
+}
+
+func (f *Fold) indexOfExec(id string) int {
+	return slices.IndexFunc(f.execs, func(x OpenExec) bool { return x.ID == id })
 }

@@ -1,7 +1,7 @@
 package thread
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -119,29 +119,22 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 	}
 	switch sig.Type {
 	case TypeSandbox:
-		var p SandboxOf
 		if r.ID != "" && r.Started != nil && e.ID != r.ID+".sandbox" {
 			break // the host posts one for each attempt, before there is an agent that could
 		}
-		if json.Unmarshal(e.Payload, &p) == nil && p.Sandbox.Ref != "" {
+		if p := payloadOf[SandboxOf](e); p != nil && p.Sandbox.Ref != "" {
 			r.Sandbox, r.Ephemeral, r.After = &p.Sandbox.Sandbox, p.Sandbox.Ephemeral, p.After
-			if p.Parent != nil {
-				r.Parent = p.Parent
-			}
+			r.Parent = cmp.Or(p.Parent, r.Parent)
 		}
 	case TypeStarted:
-		var p Started
-		if json.Unmarshal(e.Payload, &p) == nil {
-			r.Started = &p
-		}
+		r.Started = cmp.Or(payloadOf[Started](e), r.Started)
 	case TypeFailed, TypeOrphaned:
 		f.end(r, e, StatusFailed, sig.Type)
 	case TypeStatus:
-		var p StatusChanged
 		if sig.Status == StatusCompleted || sig.Status == StatusFailed || sig.Status == StatusCancelled {
 			f.end(r, e, sig.Status, sig.Type)
-		} else if e.ID == r.ID+".running" && json.Unmarshal(e.Payload, &p) == nil && p.Parent != nil {
-			r.Parent = p.Parent
+		} else if p := payloadOf[StatusChanged](e); p != nil && e.ID == r.ID+".running" {
+			r.Parent = cmp.Or(p.Parent, r.Parent)
 		}
 	}
 	r.Waiting = r.Waiting && r.Status == StatusRunning
@@ -185,21 +178,25 @@ func (f *Fold) after(sig Fields, e Entry) {
 	}
 	switch sig.Type {
 	case TypePush:
-		var p Pushed
-		if json.Unmarshal(e.Payload, &p) == nil {
-			r.Push, r.Pushes = &p, r.Pushes+1
+		if p := payloadOf[Pushed](e); p != nil {
+			r.Push, r.Pushes = p, r.Pushes+1
 		}
 	case TypeSync:
-		var p Synced
-		if json.Unmarshal(e.Payload, &p) == nil {
-			r.Sync, r.Syncs = &p, r.Syncs+1
+		if p := payloadOf[Synced](e); p != nil {
+			r.Sync, r.Syncs = p, r.Syncs+1
 		}
 	case TypeSandboxKept:
-		var p SandboxKept
-		if json.Unmarshal(e.Payload, &p) == nil {
-			r.Kept = &p
-		}
+		r.Kept = cmp.Or(payloadOf[SandboxKept](e), r.Kept)
 	}
+}
+
+// payloadOf returns the payload of an entry as a T; nil where it has another form.
+func payloadOf[T any](e Entry) *T {
+	var p T
+	if json.Unmarshal(e.Payload, &p) != nil {
+		return nil
+	}
+	return &p
 }
 
 // run returns the run named id. A thread that other software wrote may have signals without a run id: they are one run
@@ -231,19 +228,12 @@ func (f *Fold) end(r *Run, e Entry, status, typ string) {
 	}
 	switch typ {
 	case TypeOrphaned:
-		var p Orphaned
-		if r.Orphaned == nil && json.Unmarshal(e.Payload, &p) == nil {
-			r.Orphaned = &p
-		}
+		r.Orphaned = cmp.Or(r.Orphaned, payloadOf[Orphaned](e))
 	case TypeFailed:
-		var p Failed
-		if r.Cause == nil && json.Unmarshal(e.Payload, &p) == nil {
-			r.Cause = &p
-		}
+		r.Cause = cmp.Or(r.Cause, payloadOf[Failed](e))
 	case TypeStatus:
-		var p StatusChanged
-		if r.Totals == nil && json.Unmarshal(e.Payload, &p) == nil {
-			r.Totals = p.Totals
+		if p := payloadOf[StatusChanged](e); p != nil {
+			r.Totals = cmp.Or(r.Totals, p.Totals)
 		}
 	}
 }
@@ -257,15 +247,11 @@ type foldState struct {
 
 // MarshalJSON returns the fold's state.
 func (f Fold) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
 	var state any = f.list
 	if len(f.execs) > 0 || !f.exec.IsZero() {
 		state = foldState{f.list, f.execs, f.exec}
 	}
-	err := enc.Encode(state)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+	return jsonscan.Marshal(state)
 }
 
 // UnmarshalJSON replaces the fold with the one whose state MarshalJSON returned.

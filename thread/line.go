@@ -58,16 +58,8 @@ func (l Line) AppendJSON(b []byte) []byte {
 	b = jsonscan.QuoteString(append(b, `{"type":`...), l.Type)
 	text(`,"kind":`, l.Kind)
 	text(`,"chat":`, l.Chat)
-	for i, id := range l.Chats {
-		if i == 0 {
-			b = append(b, `,"chats":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = jsonscan.QuoteString(b, id)
-	}
 	if len(l.Chats) > 0 {
-		b = append(b, ']')
+		raw(`,"chats":`, Marshal(l.Chats))
 	}
 	text(`,"was":`, l.Supersedes)
 	if l.Text != nil {
@@ -108,17 +100,16 @@ func (l Line) AppendJSON(b []byte) []byte {
 // server has checked it. Members that a Line does not have, or has with another type, are ignored. Message, Line and
 // Usage share memory with the payload.
 func ParseLine(payload []byte) Line {
-	p, _ := parseLine(payload, true)
+	p, _ := ParseMirrored(payload)
+	jsonscan.Members(payload, p.parseTurn)
 	return p
 }
 
 // ParseMirrored is ParseLine without what repeats a part of the message or of the line: Text, ToolCallID, ToolName,
 // IsError, StopReason, Provider, Model and Usage. It reports whether the payload is compact: JSON without white space
 // between its tokens. Then Message and Line are.
-func ParseMirrored(payload []byte) (p Line, compact bool) { return parseLine(payload, false) }
-
-func parseLine(payload []byte, turn bool) (p Line, compact bool) {
-	compact = jsonscan.MembersCompact(payload, func(key, v []byte) {
+func ParseMirrored(payload []byte) (p Line, compact bool) {
+	compact, _ = jsonscan.Members(payload, func(key, v []byte) {
 		switch string(key) {
 		case "type":
 			p.Type = jsonscan.String(v)
@@ -141,27 +132,20 @@ func parseLine(payload []byte, turn bool) (p Line, compact bool) {
 		case "truncated":
 			p.Truncated = string(v) == "true"
 		case "bytes":
-			p.Bytes, _ = strconv.ParseInt(string(v), 10, 64) // 0 where it is none
+			p.Bytes, _ = strconv.ParseInt(string(v), 10, 64) // 0 for any other value
 		case "sha256":
 			p.SHA256 = jsonscan.String(v)
 		case "reason":
 			p.Reason = jsonscan.String(v)
 		case "session":
 			p.Session = parseRef(v)
-		default:
-			if turn {
-				p.parseTurn(key, v)
-			}
 		}
 	})
 	return p, compact
 }
 
-// parseIDs returns the texts in raw, nil where raw is no array.
+// parseIDs returns the texts in an array.
 func parseIDs(raw []byte) (ids []string) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return nil
-	}
 	jsonscan.Elements(raw, func(v []byte) {
 		if jsonscan.IsString(v) {
 			ids = append(ids, jsonscan.String(v))
@@ -198,16 +182,14 @@ func (p *Line) parseTurn(key, v []byte) {
 	switch string(key) {
 	case "text":
 		if len(v) > 0 && v[0] == '"' {
-			text := jsonscan.String(v)
-			p.Text = &text
+			p.Text = new(jsonscan.String(v))
 		}
 	case "toolCallId":
 		p.ToolCallID = jsonscan.String(v)
 	case "toolName":
 		p.ToolName = jsonscan.String(v)
 	case "isError":
-		is := string(v) == "true"
-		p.IsError = &is
+		p.IsError = new(string(v) == "true")
 	case "stopReason":
 		p.StopReason = jsonscan.String(v)
 	case "provider":
@@ -229,8 +211,7 @@ func parseRef(raw []byte) (ref *SessionRef) {
 			if len(v) == 0 || v[0] != '"' {
 				return nil
 			}
-			s := jsonscan.String(v)
-			return &s
+			return new(jsonscan.String(v))
 		}
 		switch string(key) {
 		case "id":
@@ -240,7 +221,7 @@ func parseRef(raw []byte) (ref *SessionRef) {
 		case "parent":
 			ref.Parent = own()
 		case "index":
-			ref.Index, _ = strconv.Atoi(string(v)) // 0 where it is none
+			ref.Index, _ = strconv.Atoi(string(v)) // 0 for any other value
 		}
 	})
 	return ref

@@ -65,15 +65,15 @@ func (p *Pending) AddParsed(fields Line, e Entry) {
 	case fields.Type == TypeChat:
 		p.addChat(e)
 	case fields.Type == TypeRefused:
-		p.drop(fields.Chat)
+		p.Drop(fields.Chat)
 	case len(p.chats) == 0:
 	case fields.Type == TypeStatus, fields.Type == TypeFailed, fields.Type == TypeOrphaned:
 		if signal, err := Scan(e.Payload); err == nil {
-			p.drop(p.tasks.Signal(signal)...)
+			p.Drop(p.tasks.Signal(signal)...)
 		}
 	default:
 		ids, all := fields.Delivers()
-		p.drop(ids...)
+		p.Drop(ids...)
 		if all {
 			p.chats, p.tasks, p.held = nil, Tasks{}, 0
 		}
@@ -83,19 +83,16 @@ func (p *Pending) AddParsed(fields Line, e Entry) {
 // addChat adds a chat. A prompt of another run may come to wait.
 func (p *Pending) addChat(e Entry) {
 	chat, run, ok := parseInput(e)
-	switch prompt := isPrompt(e.ID); {
+	switch prompt := IsPrompt(e.ID); {
 	case !ok || run != "" && run != p.Run && !prompt:
 		return
 	case prompt && run == p.Run:
-		p.drop(p.tasks.repeat(chat.Text)...)
+		p.Drop(p.tasks.repeat(chat.Text)...)
 	case prompt:
-		p.drop(p.tasks.Add(chat.ID, chat.Text)...)
+		p.Drop(p.tasks.Add(chat.ID, chat.Text)...)
 	}
 	p.keep(chat)
 }
-
-// Drop drops the chat with this id: a run has had it, whatever the thread has.
-func (p *Pending) Drop(id string) { p.drop(id) }
 
 // Chats returns the pending chats, in the thread's order. It is valid until the next Add.
 func (p *Pending) Chats() []PendingChat {
@@ -120,8 +117,8 @@ func (p *Pending) keep(chat PendingChat) {
 	p.chats = append(p.chats, chat)
 }
 
-// drop drops the chats with these ids, each of which is mostly the first one.
-func (p *Pending) drop(ids ...string) {
+// Drop drops the chats with these ids: a run has had them, whatever the thread has. Mostly each is the first one.
+func (p *Pending) Drop(ids ...string) {
 	for _, id := range ids {
 		p.tasks.Drop(id)
 		i := slices.IndexFunc(p.chats, func(c PendingChat) bool { return c.ID == id })
@@ -179,11 +176,11 @@ func ParseInput(e Entry) PendingChat {
 // ParsePrompt returns the chat of an entry that is a run's prompt; false for any other entry.
 func ParsePrompt(e Entry) (chat PendingChat, ok bool) {
 	chat, _, ok = parseInput(e)
-	return chat, ok && isPrompt(e.ID)
+	return chat, ok && IsPrompt(e.ID)
 }
 
-// isPrompt reports whether an id is that of a run's prompt.
-func isPrompt(id string) bool {
+// IsPrompt reports whether an id is that of a run's prompt.
+func IsPrompt(id string) bool {
 	_, is := RunOf(id)
 	return is && strings.HasSuffix(id, promptSuffix)
 }
@@ -229,9 +226,6 @@ func parseInput(e Entry) (chat PendingChat, run string, ok bool) {
 
 // contentOf returns the text and the images of a message: its blocks, or its content where that is a text.
 func contentOf(message []byte) (text string, images []json.RawMessage) {
-	if !jsonscan.IsObject(message) {
-		return "", nil
-	}
 	var texts []string
 	jsonscan.Members(message, func(key, content []byte) {
 		if string(key) != "content" {
@@ -239,9 +233,6 @@ func contentOf(message []byte) (text string, images []json.RawMessage) {
 		}
 		if jsonscan.IsString(content) {
 			texts = append(texts, jsonscan.String(content))
-			return
-		}
-		if len(content) == 0 || content[0] != '[' {
 			return
 		}
 		jsonscan.Elements(content, func(block []byte) {

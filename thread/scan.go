@@ -52,6 +52,15 @@ type Fields struct {
 // Signal reports whether the entry is a signal.
 func (f Fields) Signal() bool { return strings.HasPrefix(f.Type, "signal.") }
 
+// TypeOf returns the type of a payload; "" where it has none. It reads the payload up to its type.
+func TypeOf(payload []byte) string {
+	i := jsonscan.Find(payload, "type")
+	if i < 0 {
+		return ""
+	}
+	return jsonscan.String(payload[i:jsonscan.Skip(payload, i)])
+}
+
 // meanings are the names with a meaning at a payload's top level. A payload has each at most once, and none in another
 // case: JSON readers differ in which of two equal members they take, and in whether case counts.
 var meanings = func() map[string]uint {
@@ -153,26 +162,16 @@ func ScanMembers(payload []byte, visit func(key, value []byte)) (f Fields, err e
 
 // variant returns the name with a meaning that key equals but for case, as encoding/json compares; "" for none.
 func variant(key []byte) string {
-	var lower [32]byte
-	if len(key) > 2*len(lower) {
+	if len(key) > mostVariant {
 		return ""
 	}
-	for i, c := range key {
-		if c >= utf8.RuneSelf { // some characters beyond ASCII fold to ASCII letters
-			for name := range meanings {
-				if strings.EqualFold(name, string(key)) {
-					return name
-				}
-			}
-			return ""
-		}
-		if i == len(lower) {
-			return ""
-		}
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		lower[i] = c
+	text := string(key)
+	name := folded[strings.ToLower(strings.ToUpper(text))] // two characters beyond ASCII fold to ASCII letters
+	if !strings.EqualFold(name, text) {
+		return ""
 	}
-	return folded[string(lower[:len(key)])]
+	return name
 }
+
+// mostVariant is how many bytes a variant of a name may have.
+const mostVariant = 64

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
@@ -129,18 +128,13 @@ func addStdout(tally *harness.Tally, path string, spec harness.Spec) error {
 
 // lines calls f for the lines of a file. A missing file has none.
 func lines(path string, f func(session.Line)) error {
-	reader := session.NewReader(path, session.Position{})
-	defer reader.Close() // read only: nothing to lose
-	for {
-		line, err := reader.Rest()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for line, err := range session.Lines(path, session.Position{}) {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", path, err)
 		}
 		f(line)
 	}
+	return nil
 }
 
 // readMaybe reads a file; a missing one is empty.

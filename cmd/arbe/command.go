@@ -118,7 +118,7 @@ func (c command) resolve(ctx context.Context, prefix string, least int) (string,
 		return prefix, nil
 	}
 	cl.Thread, cl.Log = prefix, nil // the command's own requests log what fails
-	if _, err := cl.Summary(ctx); !client.NoThread(err) {
+	if _, _, err := cl.Summary(ctx); !client.NoThread(err) {
 		return prefix, nil
 	}
 	found, err := candidates(ctx, client.NewList(cl), prefix)

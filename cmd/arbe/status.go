@@ -33,7 +33,7 @@ to stderr.`,
 
 // exists returns whether the thread has entries. A thread that does not exist is an error for client.NoThread.
 func exists(ctx context.Context, cl *client.Client) (entries bool, err error) {
-	_, err = cl.Summary(ctx)
+	_, _, err = cl.Summary(ctx)
 	if !client.NoThread(err) {
 		return err == nil, err
 	}
@@ -68,7 +68,7 @@ var runSignals = []string{"signal.thread.", "signal.dispatch.session_started", "
 // see reads a thread's summary, and with runs its runs. A server without summaries gives the whole thread.
 func see(ctx context.Context, cl *client.Client, runs bool) (s seen, err error) {
 	s.fold = &thread.Fold{}
-	s.Summary, s.now, err = cl.SummaryNow(ctx)
+	s.Summary, s.now, err = cl.Summary(ctx)
 	if s.now.IsZero() {
 		s.now = time.Now()
 	}

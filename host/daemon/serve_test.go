@@ -174,7 +174,7 @@ func TestServeSettlesOnRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for err := errors.New("not asked"); err != nil; time.Sleep(2 * time.Millisecond) { // until the index has it
-			if _, err = c.Summary(t.Context()); t.Context().Err() != nil {
+			if _, _, err = c.Summary(t.Context()); t.Context().Err() != nil {
 				t.Fatal(err)
 			}
 		}

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"path"
 	"regexp"
 	"slices"
@@ -203,7 +202,7 @@ func (h *Host) Fire(ctx context.Context, p Posted) (box sandbox.Ref, err error) 
 	defer cancel()
 	// The supervisor takes this number when it begins. Only one of the two gets it.
 	_, perr := h.Client.Append(life, []thread.Entry{entry(p.Request, 1, end)})
-	if taken, is := errors.AsType[*client.StatusError](perr); is && taken.Status == http.StatusConflict {
+	if client.Taken(perr) {
 		return box, nil
 	}
 	if opened != nil {

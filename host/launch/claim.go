@@ -3,9 +3,7 @@ package launch
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -126,8 +124,7 @@ func (g *launching) claim(ctx context.Context, more ...thread.Entry) error {
 	} else if err = g.post(ctx, mine); err == nil { // an older server has no atomic append: the claim alone decides
 		err = g.post(ctx, run...)
 	}
-	se, is := errors.AsType[*client.StatusError](err)
-	if !is || se.Status != http.StatusConflict {
+	if !client.Taken(err) {
 		return err
 	}
 	if err := g.thread.read(ctx, g.Client); err != nil {

@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -224,11 +223,10 @@ func (l OnStream) append(ctx context.Context, decide func(State) (Record, error)
 		}
 		r.Type = TypeLease
 		_, err = l.Client.Append(ctx, []thread.Entry{thread.NewEntry(recordID(s.records), "", r)})
-		var taken *client.StatusError
 		switch {
 		case err == nil:
 			return nil
-		case !errors.As(err, &taken) || taken.Status != http.StatusConflict:
+		case !client.Taken(err):
 			return fmt.Errorf("write the lease %s: %w", l.Client.Thread, err)
 		}
 		if !pause.For(ctx, rand.N(time.Duration(n+1)*20*time.Millisecond)) {

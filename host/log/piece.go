@@ -7,6 +7,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/internal/jsonscan"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Types are prefixes of payload types. The empty list has every type.
@@ -27,11 +28,7 @@ func typeOf(data []byte) string {
 	if i < 0 {
 		return ""
 	}
-	payload := data[i:]
-	if i = jsonscan.Find(payload, "type"); i < 0 {
-		return ""
-	}
-	return jsonscan.String(payload[i:jsonscan.Skip(payload, i)])
+	return thread.TypeOf(data[i:])
 }
 
 // Bounds are those of a Piece.

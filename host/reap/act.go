@@ -196,9 +196,8 @@ func (r *Reaper) post(ctx context.Context, id, entry string, payload any) (fresh
 		return false, err
 	}
 	ack, err := cl.Append(ctx, []thread.Entry{thread.NewEntry(entry, r.Author, payload)})
-	var se *client.StatusError
 	switch {
-	case errors.As(err, &se) && se.Status == http.StatusConflict:
+	case client.Taken(err):
 		return false, nil // another host was first
 	case err != nil:
 		return false, fmt.Errorf("post to thread %s: %w", id, err)

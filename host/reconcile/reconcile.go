@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -392,9 +391,8 @@ var errTaken = errors.New("posted by another reconciler")
 // post posts entries. fresh is false if the thread has them already.
 func (t *settling) post(ctx context.Context, cl *client.Client, entries ...thread.Entry) (fresh bool, err error) {
 	ack, err := cl.Append(ctx, entries)
-	var se *client.StatusError
 	switch {
-	case errors.As(err, &se) && se.Status == http.StatusConflict:
+	case client.Taken(err):
 		return false, errTaken
 	case err != nil:
 		return false, fmt.Errorf("post to thread %s: %w", cl.Thread, err)

@@ -190,7 +190,7 @@ func TestCreateThread(t *testing.T) {
 			if err := read(); err != nil {
 				t.Errorf("after: %v", err)
 			}
-			if _, err := c.Summary(t.Context()); err == nil {
+			if _, _, err := c.Summary(t.Context()); err == nil {
 				t.Error("it has a summary")
 			}
 		})

@@ -6,6 +6,7 @@ package git
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,8 @@ const (
 	lingering  = 500 * time.Millisecond // for its children to close its output after its end
 )
 
-// Safe are arguments before git's command: no hook runs, nor a program that watches files, nor a collection of garbage.
-// A repository of another user is accepted.
+// Safe returns arguments before git's command: no hook runs, nor a program that watches files, nor a collection of
+// garbage. A repository of another user is accepted.
 func Safe() []string {
 	return []string{
 		"--no-pager", "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0",
@@ -80,8 +81,7 @@ func name(args []string) string {
 
 // Status returns the exit status of git in an error of Run; -1 where it was not git's.
 func Status(err error) int {
-	var ended *exec.ExitError
-	if errors.As(err, &ended) {
+	if ended, is := errors.AsType[*exec.ExitError](err); is {
 		return ended.ExitCode()
 	}
 	return -1
@@ -117,12 +117,8 @@ type tail struct {
 }
 
 func (t *tail) Write(b []byte) (int, error) {
-	most := t.most
-	if most <= 0 {
-		most = mostOutput
-	}
 	t.buf.Write(b)
-	if over := t.buf.Len() - most; over > 0 {
+	if over := t.buf.Len() - cmp.Or(t.most, mostOutput); over > 0 {
 		t.buf.Next(over)
 	}
 	return len(b), nil

@@ -1,6 +1,6 @@
-// Package jsonscan finds its way in JSON without copying it and without building anything: a session line can be 64 MiB
-// of one string, and what is wanted of it are a few short fields. It checks nothing. What is no JSON gives members and
-// values that make no sense, and no more harm; who must know asks json.Valid first.
+// Package jsonscan finds members and values in JSON without copying it and without building anything: a session line
+// can be 64 MiB of one string of which a few short fields are wanted. It checks nothing: of what is no JSON it returns
+// members and values that make no sense, and does no further harm. json.Valid checks. Quote and Marshal write JSON.
 package jsonscan
 
 import (
@@ -10,24 +10,10 @@ import (
 )
 
 // Members calls f for each member of the object obj, with the member's decoded key and its raw value. For anything but
-// an object it does nothing.
-func Members(obj []byte, f func(key, value []byte)) { MembersCompact(obj, f) }
-
-// MembersCompact is Members. It reports whether obj has no white space between its tokens, so that each value is
-// compact.
-func MembersCompact(obj []byte, f func(key, value []byte)) (compact bool) {
-	compact, _ = members(obj, f)
-	return compact
-}
-
-// MembersWhole is Members. It reports whether obj is one object from its first byte to its last, as far as its braces
-// and quotes tell: not one that was cut off. Where it is not, f was called for what is there.
-func MembersWhole(obj []byte, f func(key, value []byte)) (whole bool) {
-	_, whole = members(obj, f)
-	return whole
-}
-
-func members(obj []byte, f func(key, value []byte)) (compact, whole bool) {
+// an object it does nothing. compact: obj has no white space between its tokens, so that each value is compact. whole:
+// obj is one object from its first byte to its last, as far as its braces and quotes tell; where it was cut off, f was
+// called for what is there.
+func Members(obj []byte, f func(key, value []byte)) (compact, whole bool) {
 	i := Space(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
 		return false, false
@@ -73,7 +59,7 @@ func Elements(arr []byte, f func(value []byte)) {
 	}
 }
 
-// String is the decoded string of a raw value, "" where it is not a string.
+// String returns the decoded string of a raw value, "" where it is not a string.
 func String(raw []byte) string {
 	if !IsString(raw) {
 		return ""
@@ -95,7 +81,7 @@ func IsString(raw []byte) bool { return len(raw) >= 2 && raw[0] == '"' }
 // IsObject reports whether a raw value is an object.
 func IsObject(raw []byte) bool { return len(raw) >= 2 && raw[0] == '{' }
 
-// Space is the index of the first byte from i on that is not white space.
+// Space returns the index of the first byte from i on that is not white space.
 func Space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++
@@ -103,7 +89,7 @@ func Space(b []byte, i int) int {
 	return i
 }
 
-// Skip is the index after the value that begins at i.
+// Skip returns the index after the value that begins at i.
 func Skip(b []byte, i int) int {
 	end, _ := skip(b, i)
 	return end
@@ -146,7 +132,7 @@ func skip(b []byte, i int) (end int, spaced bool) {
 // shortString is up to how many bytes a loop finds the end of a string sooner than a call of bytes.IndexByte.
 const shortString = 16
 
-// SkipString is the index after the string that begins at i.
+// SkipString returns the index after the string that begins at i.
 func SkipString(b []byte, i int) int {
 	i++
 	for end := min(i+shortString, len(b)); i < end && b[i] != '\\'; i++ {
@@ -197,8 +183,8 @@ func Compact(b []byte) []byte {
 	return append(out, b[done:]...)
 }
 
-// Extent is how many arrays and objects of b are within each other at most, 0 for a value that is neither, and how many
-// bytes its longest number has.
+// Extent returns how deep arrays and objects are nested in b, 0 for a value that is neither, and the length of its
+// longest number in bytes.
 func Extent(b []byte) (depth, number int) {
 	within := 0
 	for i := 0; i < len(b); {

@@ -53,13 +53,16 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// FuzzMembersWhole: an object is whole, none of its prefixes is, and bytes that are no JSON do no harm.
-func FuzzMembersWhole(f *testing.F) {
+// FuzzMembers: an object is whole, none of its prefixes is, and bytes that are no JSON do no harm.
+func FuzzMembers(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, `{ "a" : [{"b":"}"}] , "\u0061": "x\"" }`, ` {}`, `{} `, `[1]`, `{"`, `{"a`, `{"a"`, `{"a":`, ``} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		whole := func(b []byte) bool { return jsonscan.MembersWhole(b, func(_, _ []byte) {}) }
+		whole := func(b []byte) bool {
+			_, whole := jsonscan.Members(b, func(_, _ []byte) {})
+			return whole
+		}
 		got := whole(b)
 		if !json.Valid(b) {
 			return

@@ -1,6 +1,10 @@
 package jsonscan
 
-import "unicode/utf8"
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
 
 // Quote appends s as a JSON string. It escapes what JSON requires, and U+2028 and U+2029, as
 // encoding/json does; bytes that are not UTF-8 become U+FFFD.
@@ -51,3 +55,12 @@ func Quote(dst, s []byte) []byte {
 
 // QuoteString is Quote for a string.
 func QuoteString(dst []byte, s string) []byte { return Quote(dst, []byte(s)) } // the compiler makes no copy
+
+// Marshal returns v as JSON with <, > and & as they are.
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}

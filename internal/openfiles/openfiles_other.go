@@ -2,5 +2,5 @@
 
 package openfiles
 
-// Limit is 1024: the system has no limit to read.
+// Limit returns 1024: the system has no limit to read.
 func Limit() int { return common }

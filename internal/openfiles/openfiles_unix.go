@@ -4,7 +4,7 @@ package openfiles
 
 import "golang.org/x/sys/unix"
 
-// Limit is the soft limit of open files of this process, at most 1<<30.
+// Limit returns the soft limit of open files of this process, at most 1<<30.
 func Limit() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

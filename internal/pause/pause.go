@@ -8,10 +8,8 @@ import (
 
 // For waits for d, or until ctx is done. It reports whether ctx is not done.
 func For(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil

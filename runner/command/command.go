@@ -19,7 +19,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
@@ -239,11 +238,10 @@ const postAgain = 15 * time.Second
 func (s *supervisor) post(ctx context.Context, entries ...thread.Entry) error {
 	for wait := time.Second; ; wait = min(2*wait, postAgain) {
 		_, err := s.Client.Append(ctx, entries)
-		var se *client.StatusError
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &se) && se.Status == http.StatusConflict:
+		case client.Taken(err):
 			return ErrTaken
 		case ctx.Err() != nil:
 			return err

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +15,21 @@ import (
 type Ack struct {
 	Next       string // the offset behind the entries; "" where the server returned none
 	Duplicates int    // how many of the entries were on the thread before
+}
+
+// Create makes the thread, without entries; a thread that exists stays as it is. On an older server, which makes a
+// thread with its first entry, Create does nothing.
+func (c *Client) Create(ctx context.Context) error {
+	resp, err := c.request(ctx, summaryPolicy, http.MethodPut, "", nil)
+	if err != nil {
+		return fmt.Errorf("create thread %s: %w", c.Thread, err)
+	}
+	defer drain(resp.Body)
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusMethodNotAllowed:
+		return nil
+	}
+	return fmt.Errorf("create thread %s: %w", c.Thread, statusError(resp))
 }
 
 // Append posts entries in their order and returns when they are durable. Entries that the server refuses come back
@@ -55,14 +69,21 @@ func (c *Client) post(ctx context.Context, p policy, entries []thread.Entry) (Ac
 	}
 	if len(entries) == 1 {
 		ack, err := c.do(ctx, p, entries[0].AppendJSON(nil))
-		return ack, withEntry(err, entries[0])
+		if answer := answerOf(err); refusesEntries(err) && !lists(err) {
+			bad := thread.BadEntry{ID: entries[0].ID, Reason: answer.Message, Status: answer.Status}
+			answer.Entries = []thread.BadEntry{bad}
+		}
+		return ack, err
 	}
 	if c.single.Load() {
 		return c.postSingly(ctx, p, entries)
 	}
 	ack, err := c.do(ctx, p, arrayOf(entries))
-	status := unlisted(err)
-	if refuses(status) && !fromProxy(err) {
+	if err == nil || lists(err) {
+		return ack, err
+	}
+	status := statusOf(err)
+	if refusesEntries(err) {
 		return c.postHalves(ctx, p, entries, status)
 	}
 	if !slices.Contains(noArrays, status) {
@@ -115,71 +136,11 @@ func (c *Client) postHalves(ctx context.Context, p policy, entries []thread.Entr
 	return Ack{Next: second.Next, Duplicates: first.Duplicates + second.Duplicates}, nil
 }
 
-// refuses reports whether a status is about entries.
-func refuses(status int) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge:
-		return true
-	}
-	return false
-}
-
-// codeOf returns the code of a *StatusError, "" for any other error.
-func codeOf(err error) string {
-	var se *StatusError
-	if errors.As(err, &se) {
-		return se.Code
-	}
-	return ""
-}
-
-// statusOf returns the status of a *StatusError, 0 for any other error.
-func statusOf(err error) int {
-	var se *StatusError
-	if errors.As(err, &se) {
-		return se.Status
-	}
-	return 0
-}
-
-// lists reports whether err names the entries that the server refuses.
-func lists(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && len(se.Entries) > 0
-}
-
-// unlisted returns the status of an answer that names no entries; 0 for any other error.
-func unlisted(err error) int {
-	if lists(err) {
-		return 0
-	}
-	return statusOf(err)
-}
-
-// fromProxy reports whether err is a page of HTML, which is of a proxy and not of the server. It means nothing for the
-// entries, except with the status of a post that is too large.
-func fromProxy(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && se.page && se.Status != http.StatusRequestEntityTooLarge
-}
-
-// withEntry lists e as the refused entry of an error that names none.
-func withEntry(err error, e thread.Entry) error {
-	if status := unlisted(err); refuses(status) && !fromProxy(err) {
-		var se *StatusError
-		errors.As(err, &se)
-		se.Entries = []thread.BadEntry{{ID: e.ID, Reason: se.Message, Status: status}}
-	}
-	return err
-}
-
 // shift moves the indexes of an error's entries by what was posted before them.
 func shift(err error, by int) error {
-	var se *StatusError
-	if errors.As(err, &se) {
-		for i := range se.Entries {
-			se.Entries[i].Index += by
-		}
+	entries := answerOf(err).Entries
+	for i := range entries {
+		entries[i].Index += by
 	}
 	return err
 }

@@ -7,14 +7,15 @@
 package client
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,68 +36,12 @@ type Client struct {
 	// shared by the process (NewHTTP); nil for http.DefaultTransport. Its Timeout is not used
 	HTTP *http.Client
 
-	single  atomic.Bool // the server takes no arrays
-	polled  atomic.Bool // the server has no long-poll
-	whole   wholeReads  // whether the server refuses to give a thread in pieces
-	scanned atomic.Bool // the server gives no single entries
+	single  atomic.Bool  // the server takes no arrays
+	polled  atomic.Bool  // the server has no long-poll
+	whole   atomic.Int32 // reads that the server refused in pieces and answered in whole
+	scanned atomic.Bool  // the server gives no single entries
 	outage  outage
 	renewal renewal
-}
-
-// StatusError is an answer of the server that is no success.
-type StatusError struct {
-	Status  int
-	Code    string            // error.code of the answer; "" where it has none
-	Message string            // error.message of the answer, or the beginning of its body
-	Entries []thread.BadEntry // the refused entries, where the answer lists them
-
-	page bool // the answer is a page of HTML, of a proxy in front of the server
-}
-
-func (e *StatusError) Error() string {
-	name := http.StatusText(e.Status)
-	switch e.Status {
-	case http.StatusUnauthorized:
-		name = "the token is missing, wrong or expired"
-	case http.StatusForbidden:
-		name = "the token does not allow this"
-	case http.StatusConflict:
-		name = "an id is taken by another payload"
-	}
-	s := fmt.Sprintf("%d %s", e.Status, name)
-	if e.Message != "" {
-		s += ": " + e.Message
-	}
-	return s
-}
-
-// Refused reports whether the server refused the token: 401 or 403.
-func Refused(err error) bool {
-	status := statusOf(err)
-	return status == http.StatusUnauthorized || status == http.StatusForbidden
-}
-
-// NotFound reports whether there is no such thread: it was never written (404), or it is Gone.
-func NotFound(err error) bool { return statusOf(err) == http.StatusNotFound || Gone(err) }
-
-// Gone reports whether the thread was deleted (410). Its id is not given again: no later request gets another answer.
-func Gone(err error) bool { return statusOf(err) == http.StatusGone }
-
-// NoThread reports whether err is a thread server's answer that the thread does not exist.
-func NoThread(err error) bool { return Gone(err) || NotFound(err) && codeOf(err) == codeNotFound }
-
-// Foreign reports whether err is an answer that no thread server gives: a page of HTML, or a refusal of the route
-// without the error of a thread server. Some other server has the address, or a proxy in front of the thread server.
-func Foreign(err error) bool {
-	var se *StatusError
-	if !errors.As(err, &se) {
-		return errors.Is(err, errPage)
-	}
-	switch se.Status {
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		return se.Code == ""
-	}
-	return se.page
 }
 
 // request sends one request within p's times, and once more with another token where the server refuses this one. The
@@ -106,7 +51,8 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.send(ctx, p, method, query, body, token, c.seen)
+	at := c.address() + query
+	resp, err := c.send(ctx, p, method, at, body, token, c.seen)
 	if err != nil {
 		return nil, err
 	}
@@ -123,21 +69,21 @@ func (c *Client) request(ctx context.Context, p policy, method, query string, bo
 		return resp, nil
 	}
 	drain(resp.Body)
-	if resp, err = c.send(ctx, p, method, query, body, fresh, c.seen); err == nil {
+	if resp, err = c.send(ctx, p, method, at, body, fresh, c.seen); err == nil {
 		c.learn(resp, fresh)
 	}
 	return resp, err
 }
 
-// send sends one request within p's times. more is appended to the thread's address; seen gets each try's result.
+// send sends one request within p's times. seen gets each try's result.
 func (c *Client) send(
-	ctx context.Context, p policy, method, more string, body []byte, token string, seen func(*http.Response, error),
+	ctx context.Context, p policy, method, at string, body []byte, token string, seen func(*http.Response, error),
 ) (*http.Response, error) {
 	var content any
 	if body != nil {
 		content = body
 	}
-	req, err := retryablehttp.NewRequestWithContext(ctx, method, c.Base+"/"+thread.StreamName(c.Thread)+more, content)
+	req, err := retryablehttp.NewRequestWithContext(ctx, method, at, content)
 	if err != nil {
 		return nil, err
 	}
@@ -162,40 +108,10 @@ func drain(body io.ReadCloser) {
 	_ = body.Close()                          // nothing was written through it
 }
 
-// statusError reads the answer's error, whatever shape it has.
-func statusError(resp *http.Response) error {
-	se := &StatusError{Status: resp.StatusCode, page: claimsHTML(resp)}
-	if resp.StatusCode/100 == 3 {
-		se.Message = redirectMessage(resp)
-		return se
-	}
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // the beginning of a body that broke off serves
-	var answer struct {
-		Error struct {
-			Code    string            `json:"code"`
-			Message string            `json:"message"`
-			Entries []thread.BadEntry `json:"entries"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(b, &answer) == nil && (answer.Error.Message != "" || answer.Error.Code != "") {
-		se.Code, se.Message, se.Entries = answer.Error.Code, answer.Error.Message, answer.Error.Entries
-		for i := range se.Entries {
-			se.Entries[i].Status = se.Status
-		}
-		return se
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
-	se.page = se.page || strings.HasPrefix(line, "<")
-	se.Message = strings.ToValidUTF8(line[:min(len(line), 200)], "\uFFFD")
-	return se
-}
+// address returns the URL of the thread.
+func (c *Client) address() string { return c.Base + "/" + thread.StreamName(c.Thread) }
 
-func (c *Client) log() *slog.Logger {
-	if c.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return c.Log
-}
+func (c *Client) log() *slog.Logger { return cmp.Or(c.Log, slog.New(slog.DiscardHandler)) }
 
 // Address returns the server's URL for logs and messages, without user and password.
 func (c *Client) Address() string {
@@ -242,8 +158,7 @@ func (c *Client) seen(resp *http.Response, err error) {
 			if err == nil {
 				err = errors.New(resp.Status)
 			}
-			var ue *url.Error
-			if errors.As(err, &ue) {
+			if ue, is := errors.AsType[*url.Error](err); is {
 				err = ue.Err // the address is in the record already
 			}
 			c.log().Warn("no answer from the thread server; retrying", "url", c.Address(), "error", err)
@@ -254,5 +169,31 @@ func (c *Client) seen(resp *http.Response, err error) {
 		c.log().Info("the thread server answers again", "failed_tries", o.tries,
 			"after", time.Since(o.since).Round(time.Millisecond))
 		o.tries = 0
+	}
+}
+
+// StaticToken returns a Client's Token that never changes.
+func StaticToken(token string) func() (string, error) {
+	return func() (string, error) { return token, nil }
+}
+
+// FileToken returns a Client's Token that stands in a file, which somebody renews. While the file is being replaced it
+// returns the last token.
+func FileToken(path string) func() (string, error) {
+	var mu sync.Mutex
+	var last string
+	return func() (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		b, err := os.ReadFile(path)
+		if token := strings.TrimSpace(string(b)); err == nil && token != "" {
+			last = token
+		} else if last == "" {
+			if err == nil {
+				err = errors.New("the file is empty")
+			}
+			return "", fmt.Errorf("read the token: %w", err)
+		}
+		return last, nil
 	}
 }

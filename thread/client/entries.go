@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -16,9 +17,7 @@ import (
 // written NotFound reports true of the error. The thread of an older server, which gives no single entries, is read up
 // to the entry.
 func (c *Client) Entry(ctx context.Context, id string) (e thread.Entry, ok bool, err error) {
-	l := &lookup{c: c, id: id}
-	l.reading = c.Only().reading("0", l.add)
-	return l.entry(ctx, readIdle)
+	return c.lookup(id).entry(ctx, readIdle)
 }
 
 // EntryWithin is Entry, and tries again where the server can't be reached or fails, until nothing has come for the time
@@ -28,8 +27,7 @@ func (c *Client) EntryWithin(
 ) (e thread.Entry, ok bool, err error) {
 	arrived := time.Now()
 	for wait := firstWait; ; wait = min(2*wait, time.Second) {
-		l := &lookup{c: c, id: id}
-		l.reading = c.Only().reading("0", l.add)
+		l := c.lookup(id)
 		l.silence, l.patience, l.arrived = patience, patience, arrived
 		e, ok, err = l.entry(ctx, patience-time.Since(arrived))
 		arrived = l.arrived
@@ -43,12 +41,16 @@ func (c *Client) EntryWithin(
 
 // lookup is a search for one entry.
 type lookup struct {
-	c  *Client
-	id string
 	*reading
-
+	id    string
 	n     int // entries of the scan
 	found thread.Entry
+}
+
+func (c *Client) lookup(id string) *lookup {
+	l := &lookup{id: id}
+	l.reading = c.Only().reading("0", l.add)
+	return l
 }
 
 // add takes the next entry of an answer.
@@ -128,25 +130,19 @@ func (c *Client) ReadBack(ctx context.Context, before string, f func(thread.Entr
 
 // ReadBack is Client.ReadBack for the selected entries.
 func (s Selection) ReadBack(ctx context.Context, before string, f func(thread.Entry) error) (next string, err error) {
-	for limit := firstBack; ; limit = min(4*limit, mostBack) {
-		began := time.Now()
+	limit, wait, began := firstBack, firstWait, time.Now()
+	for {
 		piece, page, err := s.pieceBefore(ctx, before, limit)
-		for wait := firstWait; next != "" && away(err) && time.Since(began) < readAway; {
-			if !pause.For(ctx, wait) {
-				break
-			}
-			piece, page, err = s.pieceBefore(ctx, before, limit)
-			wait = min(2*wait, time.Second)
-		}
-		if next == "" && (unwaited(err) && codeOf(err) != codeBeyond || err == nil && page.prev == "") {
+		switch {
+		case next == "" && (unwaited(err) && codeOf(err) != codeBeyond || err == nil && page.prev == ""):
 			return "", nil
-		}
-		if err != nil {
+		case next != "" && away(err) && time.Since(began) < readAway && pause.For(ctx, wait):
+			wait = min(2*wait, time.Second)
+			continue
+		case err != nil:
 			return next, err
 		}
-		if next == "" {
-			next = page.Next
-		}
+		next = cmp.Or(next, page.Next)
 		for _, e := range slices.Backward(piece) {
 			if err := f(e); errors.Is(err, ErrStop) {
 				return next, nil
@@ -157,7 +153,7 @@ func (s Selection) ReadBack(ctx context.Context, before string, f func(thread.En
 		if page.prev == before || page.prev == "" || page.prev == page.Next {
 			return next, nil
 		}
-		before = page.prev
+		before, limit, wait, began = page.prev, min(4*limit, mostBack), firstWait, time.Now()
 	}
 }
 

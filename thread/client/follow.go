@@ -36,28 +36,27 @@ func (c *Client) Follow(ctx context.Context, offset string, f func(thread.Entry)
 func (s Selection) Follow(ctx context.Context, offset string, f func(thread.Entry) error, tail func() bool) error {
 	last := "" // the id of an entry that the thread has unless it was deleted or restored to an earlier state
 	r := s.reading(offset, func(e thread.Entry) error {
-		if typeOf(e.Payload) != thread.TypeHeartbeat { // old heartbeats are deleted
+		if thread.TypeOf(e.Payload) != thread.TypeHeartbeat { // old heartbeats are deleted
 			last = e.ID
 		}
 		return f(e)
 	})
 	live, doubt := !s.c.polled.Load(), false
-	away, failures := quickPoll, s.c.outage.failures() // away: between two tries of a server that is away
+	failures := s.c.outage.failures()
+	away := quickPoll // between two tries of a server that is away
+	waitAway := func() {
+		pause.For(ctx, away)
+		away = min(2*away, slowPoll)
+	}
 	for ctx.Err() == nil {
 		if now := s.c.outage.failures(); now != failures && last != "" && !s.c.scanned.Load() {
-			// A server that was away may have come back with another state. One that gives no single entries would
-			// have to be read whole to show it.
-			_, ok, err := s.c.Entry(ctx, last)
-			switch {
-			case err == nil && !ok:
-				return ErrRewound
+			switch err := s.c.present(ctx, last); {
 			case err == nil:
 				failures = now
-			case final(err) && (!NotFound(err) || Gone(err)):
+			case final(err) && !missing(err):
 				return err
 			default:
-				pause.For(ctx, away)
-				away = min(2*away, slowPoll)
+				waitAway()
 				continue
 			}
 		}
@@ -70,9 +69,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(thread.Entr
 			return nil
 		case r.own != nil:
 			return r.own
-		case Gone(err):
-			return err
-		case NotFound(err): // never written
+		case missing(err):
 			if tail != nil && tail() {
 				return nil
 			}
@@ -87,8 +84,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(thread.Entr
 		case err != nil && final(err):
 			return err
 		case err != nil:
-			pause.For(ctx, away)
-			away = min(2*away, slowPoll)
+			waitAway()
 			continue
 		case tail != nil && tail():
 			return nil
@@ -106,6 +102,19 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(thread.Entr
 	}
 	return nil
 }
+
+// present returns ErrRewound where the thread lacks an entry that it had: a server that was away may come back with
+// another state. One that gives no single entries would have to be read whole to show it.
+func (c *Client) present(ctx context.Context, id string) error {
+	_, ok, err := c.Entry(ctx, id)
+	if err == nil && !ok {
+		return ErrRewound
+	}
+	return err
+}
+
+// missing reports whether the thread was never written.
+func missing(err error) bool { return NotFound(err) && !Gone(err) }
 
 // unwaited reports whether err may be the answer of a server that can't be asked to wait, or for pieces.
 func unwaited(err error) bool {

@@ -1,19 +1,24 @@
 package client
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Health is a thread server's report on itself. An older server, and a proxy, report nothing: the fields are zero.
 type Health struct {
-	Installation  string    // the id of the server's log: all servers in front of one log have the same
-	WritableSince time.Time // the log has taken entries since then, by the server's clock
+	Installation  string    `json:"installation"`  // the id of the server's log, as of all servers in front of that log
+	WritableSince time.Time `json:"writableSince"` // the log has taken entries since then, by the server's clock
 }
 
 // healthTimeout bounds one question.
@@ -41,16 +46,58 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	if resp.StatusCode != http.StatusOK {
 		return Health{}, fmt.Errorf("health of the thread server: %w", statusError(resp))
 	}
-	var h struct {
-		Installation  string    `json:"installation"`
-		WritableSince time.Time `json:"writableSince"`
-	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
 		return Health{}, fmt.Errorf("health of the thread server: %w", err)
 	}
+	var h Health
 	if json.Unmarshal(b, &h) != nil {
 		return Health{}, nil // an older server answers with a word
 	}
-	return Health{Installation: h.Installation, WritableSince: h.WritableSince}, nil
+	return h, nil
+}
+
+// errForeign is the error of an answer that no thread server gives.
+var errForeign = errors.New("no thread server answers like this: another server has the address, or a proxy or " +
+	"firewall is in between")
+
+// Reach asks for the tail of the thread, in up to three tries of 10 s. It returns nil where a thread server answers,
+// and takes the token. A thread that was never written is no error, and neither is a server that is busy. Health does
+// not suffice: a proxy in front of the server may answer that on its own.
+func (c *Client) Reach(ctx context.Context) error {
+	resp, err := c.request(ctx, reachPolicy, http.MethodGet, "?offset=now", nil)
+	if err != nil {
+		return err
+	}
+	defer drain(resp.Body)
+	if resp.StatusCode/100 == 2 {
+		return entriesOnly(resp)
+	}
+	err = statusError(resp)
+	switch code := codeOf(err); {
+	case Redirected(err):
+		return err
+	case code == "":
+		return fmt.Errorf("%w: %w", errForeign, err)
+	case code == codeNotFound, resp.StatusCode == http.StatusTooManyRequests,
+		resp.StatusCode == http.StatusServiceUnavailable:
+		return nil
+	}
+	return err
+}
+
+// entriesOnly returns an error for a success that is not a thread server's: it has neither an offset nor, as an older
+// server's, entries.
+func entriesOnly(resp *http.Response) error {
+	if resp.Header.Get(headerNext) != "" {
+		return nil
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	if lines.Scan() {
+		if _, err := thread.ParseStored(lines.Bytes()); err == nil {
+			return nil
+		}
+	}
+	return cmp.Or(lines.Err(), errForeign)
 }

@@ -179,9 +179,6 @@ func (l List) Watch(
 // watchIdle is the silence of the server after which a connection is given up. It sends something every 15 s.
 const watchIdle = time.Minute
 
-// watchPolicy is for one connection of Watch, which repeats it.
-var watchPolicy = policy{tries: 1, attempt: 0}
-
 // watching is one connection of a Watch.
 type watching struct {
 	page   func(ListPage) error

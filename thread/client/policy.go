@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// policy is the retry policy of one kind of call. All timeouts and retries of the client are in this file.
+// policy is the retry policy of one kind of request. All of them are in this file.
 type policy struct {
 	tries   int           // at most; 0 for as long as the context allows
 	attempt time.Duration // timeout of one try, answer included, plus the time of its body at slowest; 0 for none
@@ -34,6 +34,10 @@ var (
 	reachPolicy = policy{tries: 3, attempt: 10 * time.Second, wait: 2 * time.Second}
 	// readPolicy is for reads. A long-poll takes as long as the server waits.
 	readPolicy = policy{tries: 4, attempt: 0}
+	// summaryPolicy is for a thread's summary, and for a page of the list.
+	summaryPolicy = policy{tries: 4, attempt: 30 * time.Second}
+	// watchPolicy is for one connection of Watch, which repeats it.
+	watchPolicy = policy{tries: 1, attempt: 0}
 )
 
 // Waits between tries.
@@ -48,7 +52,7 @@ const (
 // slowest is the lowest throughput in bytes a second at which a post does not time out.
 const slowest = 16 << 10
 
-// retrying is hc, nil for the default one, with p's times for a post of so many bytes. It passes every try's
+// retrying returns hc, nil for the default one, with p's times for a post of so many bytes. It passes every try's
 // result to seen, follows no redirects and takes no page of HTML for a success.
 func retrying(hc *http.Client, p policy, bytes int, seen func(*http.Response, error)) *retryablehttp.Client {
 	tries := p.tries - 1

@@ -12,10 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -35,18 +33,9 @@ const (
 	codeRemoved  = "removed"     // the entry was there; the server deletes heartbeats and the like after a run
 )
 
-// wholeReads counts the reads that a server refused in pieces and answered in whole.
-type wholeReads struct{ n atomic.Int32 }
-
-// known reports whether the server refuses pieces. One refusal may be a hiccup.
-func (w *wholeReads) known() bool { return w.n.Load() >= 3 }
-
-// add adds a read that was refused in pieces.
-func (w *wholeReads) add(answered bool) {
-	if answered {
-		w.n.Add(1)
-	}
-}
+// mostWhole is how many reads a server may refuse in pieces and answer in whole before it is asked for no more pieces:
+// one refusal may be a hiccup.
+const mostWhole = 3
 
 // pieceEntries is how many entries the client requests at once: the most that the server gives.
 const pieceEntries = 1000
@@ -91,15 +80,10 @@ func (s Selection) Read(ctx context.Context, offset string, wait bool, f func(th
 // fails or breaks off, until nothing new has come for the time patience. Its time is not limited otherwise. ReadAll
 // returns the first error of f, and at once any answer that another try would not change, a 404 among them.
 func (c *Client) ReadAll(ctx context.Context, patience time.Duration, f func(thread.Entry) error) error {
-	_, err := c.Only().ReadAll(ctx, patience, f)
-	return err
-}
-
-// ReadAll is Client.ReadAll for the selected entries. It returns the end of the read, too.
-func (s Selection) ReadAll(ctx context.Context, patience time.Duration, f func(thread.Entry) error) (Page, error) {
-	r := s.reading("0", f)
+	r := c.Only().reading("0", f)
 	r.silence, r.patience, r.arrived = patience, patience, time.Now()
-	return r.toTail(ctx)
+	_, err := r.toTail(ctx)
+	return err
 }
 
 // final reports whether err is an answer that another try would not change.
@@ -217,14 +201,16 @@ func (r *reading) answer(ctx context.Context, first time.Duration) (page Page, e
 		first = max(first, readIdle) // the server waits, too
 	}
 	err = r.attentive(ctx, first, func(ctx context.Context, body *patientBody) error {
-		pieces := !r.c.whole.known()
+		pieces := r.c.whole.Load() < mostWhole
 		page, err = r.receive(ctx, r.query(pieces), body)
 		if !pieces || !unwaited(err) || codeOf(err) == codeBeyond {
 			return err
 		}
 		var second error // is it the limit or the types that the server refuses?
 		page, second = r.receive(ctx, r.query(false), body)
-		r.c.whole.add(second == nil)
+		if second == nil {
+			r.c.whole.Add(1)
+		}
 		return second
 	})
 	if codeOf(err) == codeBeyond || statusOf(err) == http.StatusBadRequest && !r.wait && r.offset != "0" {
@@ -243,9 +229,8 @@ func (r *reading) attentive(
 	timer := time.AfterFunc(first, func() { cancel(silentError{first}) })
 	defer timer.Stop()
 	err := f(limited, &patientBody{r: r, timer: timer, cancel: cancel})
-	var silent silentError
-	if err != nil && ctx.Err() == nil && errors.As(context.Cause(limited), &silent) {
-		err = silent
+	if silent, is := errors.AsType[silentError](context.Cause(limited)); is && err != nil && ctx.Err() == nil {
+		return silent
 	}
 	return err
 }
@@ -276,18 +261,8 @@ func (s Selection) has(e thread.Entry) bool {
 	if len(s.types) == 0 {
 		return true
 	}
-	typ := typeOf(e.Payload)
+	typ := thread.TypeOf(e.Payload)
 	return slices.ContainsFunc(s.types, func(prefix string) bool { return strings.HasPrefix(typ, prefix) })
-}
-
-// typeOf returns the type of a payload; "" where it has none.
-func typeOf(payload []byte) (typ string) {
-	jsonscan.Members(payload, func(key, v []byte) {
-		if string(key) == "type" && typ == "" {
-			typ = jsonscan.String(v)
-		}
-	})
-	return typ
 }
 
 // receive sends a request and passes on the entries of its answer that f does not have yet.

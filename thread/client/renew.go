@@ -79,16 +79,14 @@ func (c *Client) KeepToken(ctx context.Context) error {
 		r.mu.Unlock()
 	}()
 	for ctx.Err() == nil {
-		timer := time.NewTimer(r.wait())
 		select {
 		case <-ctx.Done():
 		case <-wake:
-		case <-timer.C:
+		case <-time.After(r.wait()):
 		}
-		timer.Stop()
 		if ctx.Err() == nil && r.wait() <= 0 {
 			r.flight.Lock()
-			_, _ = c.exchange(ctx) // a failure is logged, and the loop tries again
+			c.exchange(ctx)
 			r.flight.Unlock()
 		}
 	}
@@ -158,31 +156,30 @@ func (c *Client) another(ctx context.Context, refused string) (string, bool) {
 	r.wake()
 	r.mu.Unlock()
 	if kept {
-		timer := time.NewTimer(freshWait)
-		defer timer.Stop()
 		select {
 		case <-changed:
-		case <-timer.C:
+		case <-time.After(freshWait):
 		case <-ctx.Done():
 		}
 	} else {
 		r.flight.Lock()
 		defer r.flight.Unlock()
 		if r.wait() <= 0 {
-			_, _ = c.exchange(ctx) // a failure is logged, and the token stays the refused one
+			c.exchange(ctx)
 		}
 	}
 	token, err := c.current()
 	return token, err == nil && token != refused
 }
 
-// exchange gets a write token for the renew token. The caller holds flight.
-func (c *Client) exchange(ctx context.Context) (string, error) {
+// exchange gets a write token for the renew token. A failure is logged, and the token stays. The caller holds flight.
+func (c *Client) exchange(ctx context.Context) {
 	r := &c.renewal
 	fresh, now, err := c.askToken(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil {
+	switch status := statusOf(err); {
+	case err == nil:
 		r.failed = 0
 		r.take(fresh)
 		life := r.life(now)
@@ -190,29 +187,24 @@ func (c *Client) exchange(ctx context.Context) (string, error) {
 		r.next = time.Now().Add(min(firstRenewWait<<min(r.inVain, 10), mostRenewWait))
 		r.inVain++
 		c.log().Info("the token was renewed", "good_for", life.Round(time.Second))
-		return fresh, nil
-	}
-	if ctx.Err() != nil {
-		return "", err // the caller was cancelled
-	}
-	if status := statusOf(err); status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+	case ctx.Err() != nil: // the caller was cancelled
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		if r.next = time.Now().Add(missingWait); !r.missing {
 			r.missing = true
 			c.log().Warn("the thread server renews no tokens", "error", err)
 		}
-		return "", err
+	default:
+		if r.failed++; r.failed == 1 {
+			c.log().Warn("the token could not be renewed; retrying", "error", err)
+		}
+		r.next = time.Now().Add(min(firstRenewWait<<min(r.failed-1, 10), mostRenewWait))
 	}
-	if r.failed++; r.failed == 1 {
-		c.log().Warn("the token could not be renewed; retrying", "error", err)
-	}
-	r.next = time.Now().Add(min(firstRenewWait<<min(r.failed-1, 10), mostRenewWait))
-	return "", err
 }
 
 // askToken returns a fresh token, and the server's clock where the answer has it.
 func (c *Client) askToken(ctx context.Context) (token string, now time.Time, err error) {
 	unseen := func(*http.Response, error) {} // the exchange logs its failures
-	resp, err := c.send(ctx, renewPolicy, http.MethodPost, "/token", nil, c.Renew, unseen)
+	resp, err := c.send(ctx, renewPolicy, http.MethodPost, c.address()+"/token", nil, c.Renew, unseen)
 	if err != nil {
 		return "", now, err
 	}
@@ -220,7 +212,7 @@ func (c *Client) askToken(ctx context.Context) (token string, now time.Time, err
 	if resp.StatusCode/100 != 2 {
 		return "", now, statusError(resp)
 	}
-	now, _ = http.ParseTime(resp.Header.Get("Date")) // a malformed one is the zero time
+	now = clockOf(resp)
 	var answer struct {
 		JWT string `json:"jwt"`
 	}

@@ -10,26 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"arbe.0sk.ar/runner/thread"
 )
 
 // ErrNoSummary is the error of a server that has no summaries: an older one, or one whose index is not ready.
 var ErrNoSummary = errors.New("the thread server has no summary of the thread")
 
-// summaryPolicy is for a thread's summary, and for a page of the list.
-var summaryPolicy = policy{tries: 4, attempt: 30 * time.Second}
-
-// Summary returns the thread's summary as it is now. A thread that was never written is an error for NotFound.
-// ErrNoSummary: read the thread.
-func (c *Client) Summary(ctx context.Context) (v thread.Summary, err error) {
-	v, _, err = c.SummaryNow(ctx)
-	return v, err
-}
-
-// SummaryNow is Summary. It returns the server's clock, too, to the second; the zero time where the answer has none.
-func (c *Client) SummaryNow(ctx context.Context) (v thread.Summary, now time.Time, err error) {
+// Summary returns the thread's summary as it is now, and the server's clock, to the second; the zero time where the
+// answer has none. A thread that was never written is an error for NotFound. ErrNoSummary: read the thread.
+func (c *Client) Summary(ctx context.Context) (v thread.Summary, now time.Time, err error) {
 	return c.summaryOf(ctx, c.Thread)
 }
 
@@ -66,17 +55,7 @@ func (c *Client) summaries(ctx context.Context, p policy, more string) (*http.Re
 		return nil, err
 	}
 	at := strings.TrimSuffix(c.Base, "/api/stream") + "/api/threads" + more
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.URL.User = nil // it would not be sent beside a token, but shown in errors
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := retrying(c.HTTP, p, 0, c.seen).Do(req)
-	if err != nil && resp != nil {
-		drain(resp.Body)
-	}
-	return resp, err
+	return c.send(ctx, p, http.MethodGet, at, nil, token, c.seen)
 }
 
 // lacksSummaries reports whether err is the answer of a server without summaries: an older one, or none at all.
@@ -92,6 +71,6 @@ func lacksSummaries(err error) bool {
 
 // clockOf returns the server's clock when it answered, to the second; the zero time where the answer has none.
 func clockOf(resp *http.Response) time.Time {
-	now, _ := http.ParseTime(resp.Header.Get("Date")) // one that is none is the zero time
+	now, _ := http.ParseTime(resp.Header.Get("Date")) // the zero time for any other value
 	return now
 }

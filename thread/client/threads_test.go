@@ -43,7 +43,7 @@ func TestSummary(t *testing.T) {
 				Thread: "t1",
 				Token:  client.StaticToken("x"),
 			}
-			v, err := c.Summary(t.Context())
+			v, _, err := c.Summary(t.Context())
 			if v.Status != tt.want && tt.want != "" || (err == nil) != (tt.want != "") ||
 				client.NotFound(err) != tt.notFound || errors.Is(err, client.ErrNoSummary) != tt.none {
 				t.Errorf("got %+v, %v", v, err)

@@ -2,15 +2,14 @@ package client
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
-
-	"arbe.0sk.ar/runner/thread"
+	"unicode/utf8"
 )
 
 // Limits of connections to a server.
@@ -40,11 +39,7 @@ var errPage = errors.New("the answer is a page of HTML, not the thread server's:
 type pageless struct{ next http.RoundTripper }
 
 func (t pageless) RoundTrip(r *http.Request) (*http.Response, error) {
-	next := t.next
-	if next == nil {
-		next = http.DefaultTransport
-	}
-	resp, err := next.RoundTrip(r)
+	resp, err := cmp.Or(t.next, http.DefaultTransport).RoundTrip(r)
 	if err != nil || resp.StatusCode/100 != 2 {
 		return resp, err
 	}
@@ -73,35 +68,8 @@ func claimsHTML(resp *http.Response) bool {
 
 // beginsHTML reports whether an answer's first character after white space begins a tag. It consumes nothing.
 func beginsHTML(body *bufio.Reader) bool {
-	for n := 1; n <= 512; n++ {
-		b, err := body.Peek(n)
-		if err != nil {
-			return false // too short, or broken off: its reader gets the error
-		}
-		if c := b[n-1]; c > ' ' && c < 0x80 { // neither white space nor a byte order mark
-			return c == '<'
-		}
-	}
-	return false
-}
-
-// Redirected reports whether err means that the server has another address.
-func Redirected(err error) bool {
-	var se *StatusError
-	return errors.As(err, &se) && se.Status/100 == 3
-}
-
-// redirectMessage names the target of a redirect, as a base URL where it is one, without user, password and query.
-func redirectMessage(resp *http.Response) string {
-	const unfollowed = "redirects are not followed"
-	to, err := resp.Location()
-	if err != nil {
-		return unfollowed
-	}
-	clean := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
-	at := clean.String()
-	if base, _, ok := strings.Cut(at, "/"+thread.StreamName("")); ok {
-		at = base
-	}
-	return "redirected to " + at + ", and " + unfollowed + ": set ARBE_STREAM_URL to the thread server's own address"
+	b, _ := body.Peek(512) // of an answer that breaks off its reader gets the error
+	// Neither white space nor a byte order mark.
+	i := bytes.IndexFunc(b, func(c rune) bool { return c > ' ' && c < utf8.RuneSelf })
+	return i >= 0 && b[i] == '<'
 }

@@ -1,8 +1,9 @@
 package redact
 
 import (
+	"cmp"
 	"encoding/binary"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -26,12 +27,8 @@ type finder struct {
 
 // newFinder returns the finder of secrets, of which the same form may come several times.
 func newFinder(all []secret) *finder {
-	sort.Slice(all, func(i, j int) bool {
-		a, b := all[i], all[j]
-		if len(a.form) != len(b.form) {
-			return len(a.form) > len(b.form)
-		}
-		return a.form < b.form || a.form == b.form && a.name < b.name
+	slices.SortFunc(all, func(a, b secret) int {
+		return cmp.Or(len(b.form)-len(a.form), strings.Compare(a.form, b.form), strings.Compare(a.name, b.name))
 	})
 	if len(all) == 0 {
 		return nil
@@ -54,7 +51,7 @@ func newFinder(all []secret) *finder {
 		f.starts[start] = append(f.starts[start], n)
 		f.sorted = append(f.sorted, s.form)
 	}
-	sort.Strings(f.sorted)
+	slices.Sort(f.sorted)
 	return f
 }
 
@@ -91,7 +88,7 @@ func (f *finder) begins(s []byte) bool {
 		return false
 	}
 	// The forms that begin with s stand together, s itself first.
-	n := sort.SearchStrings(f.sorted, string(s)+"\x00")
+	n, _ := slices.BinarySearch(f.sorted, string(s)+"\x00")
 	return n < len(f.sorted) && strings.HasPrefix(f.sorted[n], string(s))
 }
 

@@ -19,9 +19,9 @@ const module = "arbe.0sk.ar/runner/"
 // may are the packages of ours that each package may import. What is not in the table may import none.
 var may = map[string][]string{
 	"outcome":                   {},
-	"session":                   {"internal/jsonscan"},
+	"session":                   {"internal/jsonscan", "internal/pause"},
 	"thread":                    {"internal/jsonscan"},
-	"thread/client":             {"internal/jsonscan", "internal/pause", "thread"},
+	"thread/client":             {"internal/pause", "thread"},
 	"thread/redact":             {"thread"},
 	"harness":                   {"harness/catalog", "internal/pause", "internal/procfs", "outcome", "session"},
 	"harness/catalog":           {"session"},

@@ -192,7 +192,7 @@ func TestServerKeepsWhatItAcknowledged(t *testing.T) {
 // the entries.
 func (v *service) summarized(t *testing.T, id string, entries int) {
 	t.Helper()
-	got, err := v.client(t, id).Summary(t.Context())
+	got, _, err := v.client(t, id).Summary(t.Context())
 	if entries == 0 && client.NotFound(err) {
 		return
 	}

@@ -233,7 +233,7 @@ func TestInvented(t *testing.T) {
 	w.post("t1", end)
 	cl, _ := w.client("t1")
 
-	row, err := cl.Summary(t.Context())
+	row, _, err := cl.Summary(t.Context())
 	if err != nil || row.Harness != "abacus-cli" || row.Status != "completed" {
 		t.Errorf("listed as %+v, %v", row, err)
 	}
@@ -395,7 +395,7 @@ func TestUnlisted(t *testing.T) {
 			len(se.Entries) != 1 || !strings.HasPrefix(se.Entries[0].Reason, why) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := cl.Summary(t.Context()); !client.NotFound(err) {
+		if _, _, err := cl.Summary(t.Context()); !client.NotFound(err) {
 			t.Errorf("the thread has something: %v", err)
 		}
 	}

@@ -31,8 +31,7 @@ var manyFiles = map[string]reason{
 	"host/sandbox":              {25, "two providers that share some thirty unexported names: how a command runs and is cut off, output limits, confined paths. One set of tests holds both"},
 	"internal/test/fakedaytona": {18, "a double of Daytona: a file for each of its APIs"},
 	"runner":                    {35, "one run's state: keeper, worker, recovery, the conversation of a live run. Its record is runner/runfolder, its decisions runner/live"},
-	"session":                   {18, "a reader and a writer for each agent's lines, and the lines of a growing file"},
-	"thread/client":             {14, "a client: a file for each of the server's routes, and its retries, renewal and transport"},
+	"session":                   {15, "a reader and a writer for each agent's lines, and the lines of a growing file"},
 }
 
 // longFunctions are functions, with their lines.
@@ -63,13 +62,13 @@ var longFunctions = map[string]reason{
 	"internal/test/fakethread.read":      {72, double},
 	"internal/test/hostile.Entries":      {100, double},
 	"internal/test/livechaos.Check":      {62, double},
-	"outcome.Decide":                     {101, table},
+	"outcome.Decide":                     {85, table},
 	"runner.run":                         {74, steps},
 	"session.claudeTurn":                 {62, format},
 	"session.codexTurn":                  {62, format},
-	"thread.AddScanned":                  {81, table},
+	"thread.AddScanned":                  {74, table},
 	"thread.ScanMembers":                 {63, format},
-	"thread/client.Follow":               {73, steps},
+	"thread/client.Follow":               {69, steps},
 }
 
 // complexFunctions are functions, with their cyclomatic complexity.
@@ -153,7 +152,7 @@ var complexFunctions = map[string]reason{
 	"internal/test/scene.Check":              {17, double},
 	"internal/test/scene.Complete":           {18, double},
 	"mirror.object":                          {17, format},
-	"outcome.Decide":                         {43, table},
+	"outcome.Decide":                         {40, table},
 	"runner.Keep":                            {20, steps},
 	"runner.agentPhase":                      {17, steps},
 	"runner.prepareSession":                  {18, steps},
@@ -163,16 +162,14 @@ var complexFunctions = map[string]reason{
 	"runner/runfolder.know":                  {18, steps},
 	"session.codexTurn":                      {18, format},
 	"session.decodePiMessage":                {18, format},
-	"session.piMessage":                      {20, format},
+	"session.piMessage":                      {18, format},
 	"session.scanPi":                         {18, format},
 	"session.value":                          {16, format},
-	"thread.AddScanned":                      {43, table},
+	"thread.AddScanned":                      {40, table},
 	"thread.ScanMembers":                     {23, format},
-	"thread.end":                             {17, table},
 	"thread.parseExact":                      {16, format},
-	"thread.parseLine":                       {16, format},
-	"thread/client.Follow":                   {30, steps},
-	"thread/client.ReadBack":                 {19, pass},
+	"thread/client.Follow":                   {26, steps},
+	"thread/client.ReadBack":                 {18, pass},
 }
 
 // wideInterfaces are interfaces, with their methods.

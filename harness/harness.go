@@ -23,15 +23,10 @@ import (
 
 // Spec is one harness.
 type Spec struct {
-	// Name is the value of --harness and of the field harness of a run's signals.
-	Name string
-	// Binary is the program's name in PATH.
-	Binary string
+	catalog.Agent
 	// Native are patterns of the program's path below a node_modules folder, for a package whose link in PATH is a
 	// wrapper script. The wrapper would stay as the agent's parent. nil: npm links the program itself.
 	Native []string
-	// Install is the command that installs the agent.
-	Install string
 	// Node is the least version of Node that the agent runs on, as its package.json has it (engines); "": it is a
 	// program of its own.
 	Node string

@@ -141,7 +141,7 @@ func (r *run) command(io ends) harness.Command {
 		task.Prompt = r.earlier.turn(r.Prompt)
 		do = r.Spec.Command(r.box(), task)
 	}
-	oom := oomKills()
+	oom := harness.OOMKills()
 	command := harness.Command{
 		Path: r.binary, Args: do.Args, Dir: r.Cwd, Stdin: do.Stdin, Input: io.input, Group: r.group,
 		Env: agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID,

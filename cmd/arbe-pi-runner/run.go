@@ -244,7 +244,7 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	case errors.As(res.NotStarted, &missing):
 		return &cmdline.Exit{
 			Status: res.NotStarted.Status,
-			Cause:  fmt.Errorf("%w\ninstall it with: %s", missing, spec.Install),
+			Cause:  fmt.Errorf("%w\ninstall it with: %s", missing, spec.Install()),
 		}
 	}
 	return &cmdline.Exit{

@@ -98,29 +98,15 @@ type intervals struct {
 }
 
 func (c *Config) defaults() {
-	if c.Guard == 0 {
-		c.Guard = DefaultGuard
-	}
-	if c.Heartbeat == 0 {
-		c.Heartbeat = DefaultHeartbeat
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Idle == 0 {
-		c.Idle = DefaultIdle
-	}
-	if c.Unreachable == 0 {
-		c.Unreachable = c.Spec.Unreachable
-	}
+	c.Guard = cmp.Or(c.Guard, DefaultGuard)
+	c.Heartbeat = cmp.Or(c.Heartbeat, DefaultHeartbeat)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.Idle = cmp.Or(c.Idle, DefaultIdle)
+	c.Unreachable = cmp.Or(c.Unreachable, c.Spec.Unreachable)
 	c.intervals.lookEvery = cmp.Or(c.intervals.lookEvery, lookEvery)
 	c.intervals.grace = cmp.Or(c.intervals.grace, grace)
 	c.intervals.retryRead = cmp.Or(c.intervals.retryRead, retryRead)
 	c.intervals.retryPrompt = cmp.Or(c.intervals.retryPrompt, retryPrompt)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Redact == nil {
-		c.Redact = &redact.Redactor{}
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Redact = cmp.Or(c.Redact, &redact.Redactor{})
 }

@@ -26,7 +26,7 @@ type talk struct {
 	conn       *os.File
 	stderr     *crashPipe
 	job        []byte
-	closeInput func()
+	closeInput func() error
 	done       chan struct{} // closed when the worker has closed its end
 
 	// Valid once done is closed.
@@ -64,7 +64,7 @@ func (t *talk) run() {
 				return
 			}
 		case word == wordClose:
-			t.closeInput()
+			_ = t.closeInput() // nothing is left in it that the agent is to read
 		case strings.HasPrefix(word, wordStatus):
 			n, err := strconv.Atoi(strings.TrimPrefix(word, wordStatus))
 			t.status, t.ended = n, err == nil

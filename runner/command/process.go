@@ -117,13 +117,13 @@ func (p *process) wait(ctx context.Context, c Config, out *output) thread.ExecFi
 	reaped()
 	took := time.Since(p.began)
 	// Processes that outlive the command may hold its output open for ever.
-	grace := time.AfterFunc(outputGrace, func() {
+	late := time.AfterFunc(outputGrace, func() {
 		for _, r := range p.pipes {
 			_ = r.SetReadDeadline(time.Now()) // a pipe has deadlines
 		}
 	})
 	reading.Wait()
-	grace.Stop()
+	late.Stop()
 	_ = p.close() // read only: nothing to lose
 	out.close()
 	end.DurationMs = took.Milliseconds()
@@ -166,22 +166,22 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 	tree := make(chan struct{})
 	go func() {
 		defer close(tree)
-		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), c.Grace+afterKill)
+		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), grace+afterKill)
 		defer stop()
 		// Each process gets one TERM: for many programs a second one is an order to end at once.
-		if found, _ := p.tree(c).End(bound, c.Grace); found == 0 {
+		if found, _ := p.tree(c).End(bound, grace); found == 0 {
 			p.signal(unix.SIGTERM) // there is no /proc
 		}
 	}()
-	grace := time.NewTimer(c.Grace)
-	defer grace.Stop()
+	killing := time.NewTimer(grace)
+	defer killing.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for p.signal(0) {
 		select {
 		case <-tick.C:
 			continue
-		case <-grace.C:
+		case <-killing.C:
 		case <-p.taken:
 		}
 		p.signal(unix.SIGKILL)

@@ -91,7 +91,6 @@ type state struct {
 	CutOff      bool             // the last turn that has ended was
 	Idles       int              // number of the agent's idle reports, the one of the last turn's end included
 	Interrupt   [2]string        // id and chat of the interrupt since the last put; empty for none
-	Asked       bool             // a message was put
 	Sent        []*Sent          // in the order of writing
 	Lines       map[int][]string // the chats in a line
 	Done        map[string]bool  // chats that are taken in or refused
@@ -138,7 +137,7 @@ func (l *Ledger) Add(r Record) {
 			s.Text = l.prompt
 		}
 		l.Sent = append(l.Sent, s)
-		l.Interrupt, l.Asked = [2]string{}, true
+		l.Interrupt = [2]string{}
 	case OpThrough, OpAccepted, OpBack:
 		if s := l.Find(r.ID); s != nil {
 			s.Torn = s.Torn && r.Op != OpThrough

@@ -154,8 +154,8 @@ func (r *run) inspect(facts *outcome.Facts, tree harness.Tree) {
 			facts.OOM = true
 		}
 	}
-	facts.DiskFull = full(r.record.Cwd) || full(r.folder.Path)
-	if path, _ := r.session(); path != "" {
+	facts.DiskFull = full(r.record.Cwd) || full(r.Folder.Path)
+	if path := r.session(); path != "" {
 		facts.DiskFull = facts.DiskFull || full(filepath.Dir(path)) || atLimit(path)
 	}
 }

@@ -72,9 +72,10 @@ type Config struct {
 	// needs no Prompt. nil: the agent has none.
 	TTY *os.File
 
-	// Under a keeper: its process id, the folder that it has taken, and the number of workers before this one.
+	Folder *runfolder.Folder // what the run is recorded in; Run closes it
+
+	// Under a keeper: its process id, and the number of workers before this one.
 	Keeper     int
-	Folder     *runfolder.Folder
 	Restarts   int
 	CloseInput func() error // has the keeper close its end of the agent's input; nil: no keeper
 	Unwritable string       // why the run can be recorded in memory alone: its agent is not started; "": it is on disk

@@ -104,8 +104,8 @@ func chooseEarlier(
 // terminal. They stay pending then. Chats that no turn takes are refused.
 func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 	r.earlier = earlier{}
-	if _, err := r.folder.ReadFile(earlierFile); err == nil { // of a worker that has died
-		if err := r.folder.WriteFile(earlierFile, []byte("{}")); err != nil {
+	if _, err := r.Folder.ReadFile(earlierFile); err == nil { // of a worker that has died
+		if err := r.Folder.WriteFile(earlierFile, []byte("{}")); err != nil {
 			r.Log.Warn("remove the chats of an earlier worker", "error", err)
 			return nil
 		}
@@ -146,7 +146,7 @@ func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 	}
 	b, err := json.Marshal(chosen)
 	if err == nil {
-		err = r.folder.WriteFile(earlierFile, b)
+		err = r.Folder.WriteFile(earlierFile, b)
 	}
 	if err != nil { // the next worker would not know which chats the agent has
 		r.Log.Warn("record chats; they wait for the next run", "error", err)
@@ -160,7 +160,7 @@ func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 
 // readEarlier reads what an earlier worker of the run has recorded.
 func (r *run) readEarlier() error {
-	b, err := r.folder.ReadFile(earlierFile)
+	b, err := r.Folder.ReadFile(earlierFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -45,13 +45,13 @@ type follower struct {
 func (r *run) newFollower() *follower {
 	f := &follower{digest: sha256.New(), moved: runfolder.Clock()}
 	if r.Spec.Report != nil && r.TTY == nil {
-		f.report, f.stdout = r.Spec.Report, &stdio.Lines{Path: filepath.Join(r.folder.Path, "stdout")}
+		f.report, f.stdout = r.Spec.Report, &stdio.Lines{Path: filepath.Join(r.Folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
 	}
 	if r.Live {
-		f.stdout = &stdio.Lines{Path: filepath.Join(r.folder.Path, "stdout"), Whole: true}
+		f.stdout = &stdio.Lines{Path: filepath.Join(r.Folder.Path, "stdout"), Whole: true}
 		f.live, f.tally.OnStdout = r.Spec.Live, r.Spec.EndsOnStdout
-		h, err := readTalk(r.folder.Path)
+		h, err := readTalk(r.Folder.Path)
 		if err != nil {
 			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
 		}

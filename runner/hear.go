@@ -161,7 +161,7 @@ func (t *talker) save() {
 	if !whole || len(t.replies) > 0 || h.At-t.saved < saveEvery {
 		return
 	}
-	if err := writeTalk(t.run.folder.Path, h); err != nil {
+	if err := writeTalk(t.run.Folder.Path, h); err != nil {
 		t.run.Log.Debug("save the conversation", "error", err)
 		return
 	}

@@ -119,7 +119,7 @@ func (c *conversation) readThread(ctx context.Context) (threadRead, error) {
 }
 
 func (c *conversation) readState() (s threadRead, err error) {
-	err = readJSON(filepath.Join(c.run.folder.Path, threadFile), &s)
+	err = readJSON(filepath.Join(c.run.Folder.Path, threadFile), &s)
 	if err == nil && (s.Pending == nil || s.Offset == "") {
 		err = fs.ErrNotExist
 	}
@@ -127,14 +127,14 @@ func (c *conversation) readState() (s threadRead, err error) {
 }
 
 func (c *conversation) saveState(s threadRead) {
-	if err := writeJSON(filepath.Join(c.run.folder.Path, threadFile), s); err != nil {
+	if err := writeJSON(filepath.Join(c.run.Folder.Path, threadFile), s); err != nil {
 		c.run.Log.Debug("save what was read of the thread", "error", err) // the next worker reads the thread again
 	}
 }
 
 // forgetThread has the thread read from its start.
 func (c *conversation) forgetThread() {
-	if err := os.Remove(filepath.Join(c.run.folder.Path, threadFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(c.run.Folder.Path, threadFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.run.Log.Warn("remove what was read of the thread", "error", err)
 	}
 	c.shared.forget()

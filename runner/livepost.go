@@ -32,10 +32,8 @@ func (c *conversation) postOn(ctx context.Context) error {
 		case <-c.posts:
 		case <-timer:
 		}
-		select {
-		case <-ctx.Done():
+		if c.run.awaitOpen(ctx) != nil {
 			return nil
-		case <-c.run.opened:
 		}
 		wait = 0
 		err := c.post(ctx, c.run.trail.Next())

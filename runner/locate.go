@@ -37,7 +37,7 @@ func (r *run) locate(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if path, _ := r.session(); path != "" || runfolder.Clock()-began > locateSoon {
+		if path := r.session(); path != "" || runfolder.Clock()-began > locateSoon {
 			tick.Reset(locateLater)
 		}
 		select {
@@ -103,11 +103,8 @@ func (r *run) found(s harness.Session) {
 	r.Log.Info("session file found", "path", s.Path)
 }
 
-// session returns the path and id of the session that the agent works in; "" for what is not known yet.
-func (r *run) session() (path, id string) {
-	s := r.trail.last()
-	return s.Path, s.ID
-}
+// session returns the path of the session that the agent works in; "": not known yet.
+func (r *run) session() string { return r.trail.last().Path }
 
 func isGone(path string) bool {
 	_, err := os.Stat(path)
@@ -120,12 +117,14 @@ func (r *run) box() harness.Box {
 }
 
 // getenv is the value of a variable in the agent's environment.
-func (r *run) getenv(name string) string {
-	value := ""
-	for _, kv := range r.Environ {
-		if v, is := strings.CutPrefix(kv, name+"="); is && value == "" {
-			value = v
+func (r *run) getenv(name string) string { return Getenv(r.Environ, name) }
+
+// Getenv returns a variable's value in an environment; "" if it is not set.
+func Getenv(environ []string, name string) string {
+	for _, kv := range environ {
+		if value, is := strings.CutPrefix(kv, name+"="); is {
+			return value
 		}
 	}
-	return value
+	return ""
 }

@@ -17,9 +17,7 @@ import (
 // obey follows the thread, and ends the agent when an entry asks for it. While the thread can't be read, the run
 // continues.
 func (r *run) obey(ctx context.Context) error {
-	select {
-	case <-r.opened:
-	case <-ctx.Done():
+	if r.awaitOpen(ctx) != nil {
 		return nil
 	}
 	offset, began := r.offset, r.offset != ""

@@ -136,6 +136,16 @@ func (r *run) ensureOpen(ctx context.Context) error {
 	return nil
 }
 
+// awaitOpen waits until the thread has the first entries: before that it has no run. Its error is that of ctx.
+func (r *run) awaitOpen(ctx context.Context) error {
+	select {
+	case <-r.opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // settle changes the first entries after the server has refused some: it drops those that the host has posted, and cuts
 // a prompt that is bad or too large. A conflict on the started entry means that another runner has the run: ErrTaken.
 // settle reports whether it has changed anything.

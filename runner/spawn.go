@@ -108,11 +108,11 @@ func (s ends) close() (err error) {
 
 // openOutputs opens the files of the agent's stdout and stderr.
 func (r *run) openOutputs() ([]*stdio.Output, error) {
-	stdout, err := stdio.NewOutput(r.folder.Path, "stdout")
+	stdout, err := stdio.NewOutput(r.Folder.Path, "stdout")
 	if err != nil {
 		return nil, err
 	}
-	stderr, err := stdio.NewOutput(r.folder.Path, "stderr")
+	stderr, err := stdio.NewOutput(r.Folder.Path, "stderr")
 	if err != nil {
 		return nil, errors.Join(err, stdout.File.Close())
 	}

@@ -51,7 +51,6 @@ func (r *run) noteSubagents() {
 	if r.record.From.Index > 0 { // else it has not begun
 		at.ID = r.record.SessionID
 	}
-	r.subagents.others = map[string]bool{}
 	for _, s := range r.Spec.Subagents(r.box(), at, r.subagents.others) {
 		if st, err := os.Stat(s.Path); err == nil {
 			if r.record.Subagents == nil {
@@ -66,12 +65,6 @@ func (r *run) noteSubagents() {
 func (r *run) newSubagents() (fresh []*mirror.Mirror) {
 	if r.Spec.Subagents == nil {
 		return nil
-	}
-	if r.subagents.known == nil {
-		r.subagents.known = map[string]bool{}
-	}
-	if r.subagents.others == nil {
-		r.subagents.others = map[string]bool{}
 	}
 	sessions, _ := r.trail.all()
 	for _, of := range sessions {
@@ -100,14 +93,7 @@ func (r *run) subagent(s harness.Session, of string) *mirror.Mirror {
 		},
 		Notes: r.subagentNotes(s.Path),
 		Path:  s.Path, Log: r.Log.With("subagent", s.ID),
-		Gate: func(ctx context.Context) error {
-			select {
-			case <-r.opened:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		},
+		Gate: r.awaitOpen,
 		Append: func(ctx context.Context, entries []thread.Entry) error {
 			r.subagents.lines.Add(int64(len(entries)))
 			_, err := r.post(ctx, entries)
@@ -119,7 +105,7 @@ func (r *run) subagent(s harness.Session, of string) *mirror.Mirror {
 // subagentNotes is the path of the notes of a subagent's mirror.
 func (r *run) subagentNotes(path string) string {
 	sum := sha256.Sum256([]byte(path))
-	return filepath.Join(r.folder.Path, "subagent-"+hex.EncodeToString(sum[:8])+".notes")
+	return filepath.Join(r.Folder.Path, "subagent-"+hex.EncodeToString(sum[:8])+".notes")
 }
 
 // oldSubagent reports whether the file at path is as it was when the run began.

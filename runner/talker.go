@@ -69,7 +69,7 @@ func (t *talker) takeOver() {
 		return
 	}
 	var err error
-	if t.input, err = stdio.OpenInput(t.run.folder.Path); err != nil {
+	if t.input, err = stdio.OpenInput(t.run.Folder.Path); err != nil {
 		t.fail("open its input: " + err.Error())
 		return
 	}

@@ -289,14 +289,4 @@ func work(stdout io.Writer) int {
 	return status
 }
 
-func (j job) getenv(name string) string { return lookup(j.Environ, name) }
-
-// lookup returns a variable's value in an environment; "" if it is not set.
-func lookup(environ []string, name string) string {
-	for _, kv := range environ {
-		if value, ok := strings.CutPrefix(kv, name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
+func (j job) getenv(name string) string { return runner.Getenv(j.Environ, name) }

@@ -45,7 +45,7 @@ type program struct {
 	screen io.Writer        // stderr itself: lines of the log may be dropped, the agent's output may not
 }
 
-func (p *program) getenv(name string) string { return lookup(p.environ, name) }
+func (p *program) getenv(name string) string { return runner.Getenv(p.environ, name) }
 
 // gcPercent is lower than the default, to save memory for the agent.
 const gcPercent = 40

@@ -200,6 +200,13 @@ func (r *run) resumeEnd(facts outcome.Facts) {
 	r.live.shared.finishAgain(facts.Action, facts.Why)
 }
 
+// note records what need not outlive the machine. A record that can't be written costs a repeat at most.
+func (c *conversation) note(what string, records ...live.Record) {
+	if err := c.journal.note(records...); err != nil {
+		c.run.Log.Warn("record "+what, "error", err)
+	}
+}
+
 // fail ends the agent because its input can't be continued.
 func (c *conversation) fail(why string) {
 	if !c.shared.failed.Swap(true) {

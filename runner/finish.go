@@ -27,7 +27,8 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	if d := r.progress.Decided; d != nil {
 		b, err := r.Folder.ReadFile("terminal.json")
 		if err == nil {
-			terminal, err := decodeEntries(b)
+			var terminal []thread.Entry
+			err = json.Unmarshal(b, &terminal)
 			return *d.Verdict, terminal, err
 		}
 		r.Log.Warn("read terminal.json; deciding again", "error", err)
@@ -48,10 +49,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	}
 
 	terminal := r.terminal(v, sum)
-	if err := r.Folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
-		// The terminal is posted anyway. Without the file only the host can end the run after a crash.
-		r.Log.Warn("write terminal.json", "error", err)
-	}
+	r.saveTerminal(terminal)
 	r.note(runfolder.Fact{Fact: runfolder.FactDecided, Verdict: &v, End: &end})
 	tokens, cost := totalsOf(sum.usage)
 	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason,
@@ -140,6 +138,12 @@ func (r *run) addUnread(terminal []thread.Entry) {
 	}
 	status.Unread = r.Redact.Text(r.unread.Error())
 	last.Payload = thread.Marshal(status)
+	r.saveTerminal(terminal)
+}
+
+// saveTerminal writes terminal.json. If it fails, the terminal is posted anyway: without the file only the host can end
+// the run after a crash.
+func (r *run) saveTerminal(terminal []thread.Entry) {
 	if err := r.Folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
 		r.Log.Warn("write terminal.json", "error", err)
 	}
@@ -288,9 +292,7 @@ func (r *run) finish(ctx context.Context, terminal []thread.Entry) error {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		r.Log.Warn("the server refused the terminal; posting its bare facts", "error", err)
 		terminal = bare(terminal)
-		if err := r.Folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
-			r.Log.Warn("write terminal.json", "error", err)
-		}
+		r.saveTerminal(terminal)
 		if err = r.Client.Finish(ctx, terminal); !errors.As(err, &se) {
 			return err
 		}
@@ -318,10 +320,4 @@ func bare(terminal []thread.Entry) []thread.Entry {
 		}
 	}
 	return small
-}
-
-// decodeEntries decodes the JSON array of encodeEntries.
-func decodeEntries(b []byte) ([]thread.Entry, error) {
-	var entries []thread.Entry
-	return entries, json.Unmarshal(b, &entries)
 }

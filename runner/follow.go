@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"hash"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -51,8 +53,9 @@ func (r *run) newFollower() *follower {
 	if r.Live {
 		f.stdout = &stdio.Lines{Path: filepath.Join(r.Folder.Path, "stdout"), Whole: true}
 		f.live, f.tally.OnStdout = r.Spec.Live, r.Spec.EndsOnStdout
-		h, err := readTalk(r.Folder.Path)
-		if err != nil {
+		var h talkState // the zero value where there is none
+		err := readJSON(filepath.Join(r.Folder.Path, talkFile), &h)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
 		}
 		f.stdout.At, f.talk, f.last, f.begun, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles

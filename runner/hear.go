@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
@@ -95,9 +96,7 @@ func (t *talker) hearMessages(ev harness.Event) {
 		}
 	}
 	if len(records) > 0 {
-		if err := t.journal.note(records...); err != nil {
-			t.run.Log.Warn("record what the agent does with a message", "error", err)
-		}
+		t.note("what the agent does with a message", records...)
 	}
 	if sent != nil {
 		t.reached("accepted", sent.Chat)
@@ -146,10 +145,8 @@ func (t *talker) noteTurn() {
 		Signal: t.run.signal(thread.TypeWaiting), Turn: n, Outcome: string(v.Outcome), StopReason: v.StopReason,
 		Chats: chats, Pending: left,
 	})
-	err := t.journal.note(live.Record{Op: live.OpTurn, Line: line, Chats: chats, Idles: t.idles}, postRecord(e, line))
-	if err != nil {
-		t.run.Log.Warn("record the end of a turn", "error", err)
-	}
+	turn := live.Record{Op: live.OpTurn, Line: line, Chats: chats, Idles: t.idles}
+	t.note("the end of a turn", turn, postRecord(e, line))
 	notify(t.posts)
 	t.run.Log.Info("turn ended", "turn", n, "outcome", v.Outcome, "stop_reason", v.StopReason, "chats", len(chats),
 		"pending", left)
@@ -161,7 +158,8 @@ func (t *talker) save() {
 	if !whole || len(t.replies) > 0 || h.At-t.saved < saveEvery {
 		return
 	}
-	if err := writeTalk(t.run.Folder.Path, h); err != nil {
+	// Without a sync: after a crash of the machine there is no agent.
+	if err := writeJSON(filepath.Join(t.run.Folder.Path, talkFile), h); err != nil {
 		t.run.Log.Debug("save the conversation", "error", err)
 		return
 	}

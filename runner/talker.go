@@ -65,7 +65,7 @@ func newTalker(c *conversation) *talker {
 func (t *talker) takeOver() {
 	if t.run.progress.Closed {
 		t.closed = runfolder.Clock()
-		t.tellKeeper()
+		t.closeKeeper()
 		return
 	}
 	var err error

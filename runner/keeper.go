@@ -83,7 +83,7 @@ func (k *Keeper) Keep() (status int, err error) {
 	for {
 		l := k.live()
 		if was != nil {
-			if err := restoreTerminal(k.TTY, was); err != nil {
+			if err := stdio.Restore(k.TTY, was); err != nil {
 				k.Log.Warn("restore terminal", "error", err)
 			}
 		}

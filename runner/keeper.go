@@ -57,8 +57,8 @@ type Keeper struct {
 // ErrGivenUp: no worker could bring the run to its end. Its folder keeps what is recorded.
 var ErrGivenUp = errors.New("the runner's worker dies again and again")
 
-// enough is the number of orders to stop after which the runner stops at once.
-const enough = 3
+// EnoughSignals is the number of orders to stop after which the runner stops at once.
+const EnoughSignals = 3
 
 // Keep runs workers until one has brought the run to its end, and returns the exit status that it reported.
 func (k *Keeper) Keep() (status int, err error) {
@@ -113,7 +113,7 @@ func (k *Keeper) Keep() (status int, err error) {
 			k.policy.again()
 			more = true
 		}
-		if !more || l.stillborn() && len(k.came) >= enough {
+		if !more || l.stillborn() && len(k.came) >= EnoughSignals {
 			return 0, k.giveUp()
 		}
 		k.pause(wait)
@@ -249,7 +249,7 @@ func (k *Keeper) pause(d time.Duration) {
 		select {
 		case sig := <-k.orders:
 			k.forward(sig.(syscall.Signal))
-			if len(k.came) >= enough {
+			if len(k.came) >= EnoughSignals {
 				return
 			}
 		case <-timer.C:

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -73,12 +74,10 @@ func (p *program) execAction(c *cli.Context) error {
 	defer stop()
 	// Tokens are renewed up to the last post, which comes behind the order to end.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	kept := make(chan error, 1)
-	go func() { kept <- client.KeepToken(life) }()
-	defer func() {
-		end()
-		<-kept
-	}()
+	var kept sync.WaitGroup
+	kept.Go(func() { _ = client.KeepToken(life) }) // it logs its errors
+	defer kept.Wait()
+	defer end()
 	stdin, err := takeStdin(c.String("stdin"))
 	if err != nil {
 		return cmdline.Unread("--stdin", err)

@@ -62,17 +62,7 @@ type Encoder struct {
 	rewriter session.Rewriter
 }
 
-// Encode returns the entry of the file's next line; false where the line has one since before the file changed. The
-// entry shares no memory with the line.
-func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
-	dec, name := e.next(l)
-	if name.Again {
-		return thread.Entry{}, false
-	}
-	return e.encode(l, dec, name), true
-}
-
-// encode returns the entry of a line that next has decoded and named.
+// encode returns the entry of a line that next has decoded and named. It shares no memory with the line.
 func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.Entry {
 	e.Redact.Refresh() // the line may have a newer secret
 	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}, SubagentOf: e.Subagent}
@@ -101,7 +91,7 @@ func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.En
 	return entry
 }
 
-// Skip takes the file's next line as Encode does, without an entry: the thread has it.
+// Skip takes the file's next line without an entry: the thread has it.
 func (e *Encoder) Skip(l session.Line) {
 	dec, name := e.next(l)
 	if fresh := !name.Again && name.Supersedes == ""; fresh && (dec.Kind == session.User || dec.Command) &&
@@ -291,11 +281,7 @@ func beginning(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	head := s[:n]
-	for len(head) > 0 && !utf8.RuneStart(s[len(head)]) {
-		head = head[:len(head)-1]
-	}
-	return head + cutMark([]byte(s))
+	return string(session.WholeRunes([]byte(s[:n]))) + cutMark([]byte(s))
 }
 
 func digest(b []byte) string {

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -233,18 +232,11 @@ func (p *process) reap(c Config) (stop func()) {
 // reapEnded reaps the children that have ended, up to the command's own process.
 func (p *process) reapEnded() {
 	for {
-		// siginfo_t for SIGCHLD, as waitid(2) fills it.
-		var info struct {
-			signo, errno, code, _ int32
-			pid                   int32
-			_                     [128 - 20]byte
-		}
-		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)),
-			unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if err != nil || info.pid == 0 || int(info.pid) == p.cmd.Process.Pid {
+		pid, _, err := harness.Ended(unix.P_ALL, 0, unix.WNOHANG)
+		if err != nil || pid == 0 || pid == p.cmd.Process.Pid {
 			return
 		}
-		if _, err := unix.Wait4(int(info.pid), nil, unix.WNOHANG, nil); err != nil {
+		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil {
 			return
 		}
 	}

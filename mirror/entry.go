@@ -62,7 +62,17 @@ type Encoder struct {
 	rewriter session.Rewriter
 }
 
-// encode returns the entry of a line that next has decoded and named. It shares no memory with the line.
+// Encode returns the entry of the file's next line; false where the line has one since before the file changed. The
+// entry shares no memory with the line.
+func (e *Encoder) Encode(l session.Line) (thread.Entry, bool) {
+	dec, name := e.next(l)
+	if name.Again {
+		return thread.Entry{}, false
+	}
+	return e.encode(l, dec, name), true
+}
+
+// encode returns the entry of a line that next has decoded and named.
 func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.Entry {
 	e.Redact.Refresh() // the line may have a newer secret
 	p := thread.Line{Session: &thread.SessionRef{ID: e.Session, Index: l.Start.Index}, SubagentOf: e.Subagent}
@@ -91,7 +101,7 @@ func (e *Encoder) encode(l session.Line, dec session.Entry, name Name) thread.En
 	return entry
 }
 
-// Skip takes the file's next line without an entry: the thread has it.
+// Skip takes the file's next line as Encode does, without an entry: the thread has it.
 func (e *Encoder) Skip(l session.Line) {
 	dec, name := e.next(l)
 	if fresh := !name.Again && name.Supersedes == ""; fresh && (dec.Kind == session.User || dec.Command) &&

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,9 +28,9 @@ type talk struct {
 	stderr     *crashPipe
 	job        []byte
 	closeInput func() error
-	done       chan struct{} // closed when the worker has closed its end
+	running    sync.WaitGroup // of run, which ends when the worker has closed its end
 
-	// Valid once done is closed.
+	// Valid once run has ended.
 	asked  bool // the worker has asked for its job
 	status int
 	ended  bool // status is valid
@@ -44,14 +45,13 @@ func newTalk(job []byte) (t *talk, worker *os.File, err error) {
 	if err := unix.SetNonblock(fds[0], true); err != nil { // so that the keeper needs no thread for it
 		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
-	t = &talk{conn: os.NewFile(uintptr(fds[0]), "worker"), job: job, done: make(chan struct{})}
+	t = &talk{conn: os.NewFile(uintptr(fds[0]), "worker"), job: job}
 	return t, os.NewFile(uintptr(fds[1]), "keeper"), nil
 }
 
 // run reads the worker's messages until its end of the socket is closed. It sends the job only after the worker is
 // ready: until a process has hidden, others of the same user can read its memory.
 func (t *talk) run() {
-	defer close(t.done)
 	words := bufio.NewScanner(t.conn)
 	for words.Scan() {
 		switch word := words.Text(); {
@@ -121,7 +121,7 @@ const lastWords = time.Second
 // close ends the talk with a dead worker. It does not wait for another process that has the worker's end open.
 func (t *talk) close() error {
 	err := t.conn.SetReadDeadline(time.Now().Add(lastWords))
-	<-t.done
+	t.running.Wait()
 	return errors.Join(err, t.conn.Close())
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -195,7 +196,7 @@ type talkState struct {
 	Printed bool           // there was a line
 	Idles   int            // how often the agent has become idle
 
-	Sessions []harness.Session // those that the agent has printed, in order
+	Sessions []harness.Session // those that the agent has printed, in order; mostly without a path
 }
 
 // readJSON reads a file of the run's folder.
@@ -266,7 +267,7 @@ func (c *conversation) postAll(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	return c.post(ctx, int(^uint(0)>>1))
+	return c.post(ctx, math.MaxInt)
 }
 
 // post posts the entries whose lines are before posted.

@@ -157,7 +157,7 @@ func (k *Keeper) live() (l life) {
 	if err != nil {
 		return life{err: err}
 	}
-	go talk.run()
+	talk.running.Go(talk.run)
 	l.how = k.attend()
 	if _, err := talk.stderr.WriteTo(k.Crash); err != nil {
 		k.Log.Debug("read worker's stderr", "error", err)

@@ -418,13 +418,10 @@ func (r *run) note(f runfolder.Fact) {
 // start runs f in a goroutine. stop cancels f's context and waits for its return; it may be called twice.
 func start(ctx context.Context, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = f(ctx) // the loops handle their errors
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { _ = f(ctx) }) // the loops handle their errors
 	return func() {
 		cancel()
-		<-done
+		running.Wait()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -152,7 +153,7 @@ func untilSignal(
 	signal.Notify(came, signals...)
 	first, end := context.WithCancelCause(parent)
 	second, abandon := context.WithCancelCause(context.WithoutCancel(parent))
-	quit, done := make(chan struct{}), make(chan struct{})
+	quit := make(chan struct{})
 	n := 0
 	take := func(sig syscall.Signal) {
 		if n++; n >= runner.EnoughSignals || n > 1 && sig == syscall.SIGINT {
@@ -163,8 +164,8 @@ func untilSignal(
 	for _, sig := range before {
 		take(sig)
 	}
-	go func() {
-		defer close(done)
+	var listening sync.WaitGroup
+	listening.Go(func() {
 		for {
 			select {
 			case s := <-came:
@@ -182,11 +183,11 @@ func untilSignal(
 				return
 			}
 		}
-	}()
+	})
 	return first, second, func() {
 		signal.Stop(came)
 		close(quit)
-		<-done
+		listening.Wait()
 		end(nil)
 		abandon(nil)
 	}

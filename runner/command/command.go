@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/pause"
@@ -106,11 +107,8 @@ func (s *supervisor) begin(ctx context.Context) error {
 // attend posts the output of a process while it runs, and then its end.
 func (s *supervisor) attend(ctx, life context.Context, p *process) error {
 	watching, stopWatch := context.WithCancel(life)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		s.watch(watching, p)
-	}()
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watch(watching, p) })
 	posting, abandon := context.WithCancel(life)
 	defer abandon()
 	running, ended := context.WithCancel(posting)
@@ -119,7 +117,7 @@ func (s *supervisor) attend(ctx, life context.Context, p *process) error {
 
 	end := p.wait(ctx, s.Config, s.out)
 	stopWatch()
-	<-watched
+	watch.Wait()
 	limit := time.AfterFunc(restTimeout, abandon)
 	defer limit.Stop()
 	ended()

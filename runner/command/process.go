@@ -162,16 +162,15 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 		<-p.done
 		return end
 	}
-	tree := make(chan struct{})
-	go func() {
-		defer close(tree)
+	var tree sync.WaitGroup
+	tree.Go(func() {
 		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), grace+afterKill)
 		defer stop()
 		// Each process gets one TERM: for many programs a second one is an order to end at once.
 		if found, _ := p.tree(c).End(bound, grace); found == 0 {
 			p.signal(unix.SIGTERM) // there is no /proc
 		}
-	}()
+	})
 	killing := time.NewTimer(grace)
 	defer killing.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -186,7 +185,7 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 		p.signal(unix.SIGKILL)
 		break
 	}
-	<-tree
+	tree.Wait()
 	<-p.done
 	return end
 }
@@ -210,9 +209,9 @@ func (p *process) reap(c Config) (stop func()) {
 	}
 	news := make(chan os.Signal, 1)
 	signal.Notify(news, unix.SIGCHLD)
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
+	quit := make(chan struct{})
+	var reaping sync.WaitGroup
+	reaping.Go(func() {
 		for {
 			select {
 			case <-quit:
@@ -221,11 +220,11 @@ func (p *process) reap(c Config) (stop func()) {
 				p.reapEnded()
 			}
 		}
-	}()
+	})
 	return func() {
 		signal.Stop(news)
 		close(quit)
-		<-done
+		reaping.Wait()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -69,11 +70,9 @@ func (t *Terminal) Pass(ctx context.Context) error {
 		defer close(shown)
 		t.show()
 	}()
-	typed, stop := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(typed)
-		t.typed(stop)
-	}()
+	stop := make(chan struct{})
+	var typing sync.WaitGroup
+	typing.Go(func() { t.typed(stop) })
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -83,7 +82,7 @@ func (t *Terminal) Pass(ctx context.Context) error {
 	}
 	close(stop)
 	_ = t.master.SetWriteDeadline(time.Now()) // ends typed if the agent reads nothing more
-	<-typed
+	typing.Wait()
 	drained := time.NewTicker(drainFor)
 	defer drained.Stop()
 	select {

@@ -2,12 +2,9 @@ package wire
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,6 +19,7 @@ import (
 	"arbe.0sk.ar/runner/host/lease"
 	"arbe.0sk.ar/runner/internal/test/recorded"
 	"arbe.0sk.ar/runner/mirror"
+	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/redact"
 )
@@ -81,32 +79,17 @@ func TestRecordedThreads(t *testing.T) {
 // TestRecordedSessions holds the entries of each recorded session against the schema.
 func TestRecordedSessions(t *testing.T) {
 	for name, content := range recorded.Sessions(t, root+"/testdata") {
-		path := filepath.Join(t.TempDir(), "session.jsonl")
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
+		e := mirror.Encoder{
+			Namer:  mirror.Namer{Dialect: recorded.Dialect(t, name)},
+			Redact: redact.New(nil, nil),
 		}
-		n := 0
-		m := mirror.Mirror{
-			Encoder: mirror.Encoder{
-				Namer:  mirror.Namer{Dialect: recorded.Dialect(t, name)},
-				Redact: redact.New(nil, nil),
-			},
-			Path: path, Log: slog.New(slog.DiscardHandler),
-			Append: func(_ context.Context, entries []thread.Entry) error {
-				for _, entry := range entries {
-					n++
-					if err := CheckEntry(entry.AppendJSON(nil)); err != nil {
-						t.Errorf("%s:%d: %v\n%.1000s", name, n, err, entry.AppendJSON(nil))
-					}
-				}
-				return nil
-			},
-		}
-		if err := errors.Join(m.Drain(t.Context()), m.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if lines := bytes.Count(bytes.TrimSuffix(content, []byte("\n")), []byte("\n")) + 1; n != lines {
-			t.Errorf("%s has %d lines, and %d entries", name, lines, n)
+		for i, line := range bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n")) {
+			entry, is := e.Encode(session.Line{Start: session.Position{Index: i}, Data: line})
+			if !is {
+				t.Errorf("%s:%d has no entry", name, i+1)
+			} else if err := CheckEntry(entry.AppendJSON(nil)); err != nil {
+				t.Errorf("%s:%d: %v\n%.1000s", name, i+1, err, entry.AppendJSON(nil))
+			}
 		}
 	}
 }

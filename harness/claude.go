@@ -49,7 +49,7 @@ func claudeHome(b Box) string {
 	if dir := b.Getenv("CLAUDE_CONFIG_DIR"); dir != "" {
 		return dir
 	}
-	return filepath.Join(b.Home(), ".claude")
+	return filepath.Join(Home(b.Getenv), ".claude")
 }
 
 func claudeCommand(_ Box, t Task) Invocation {

@@ -55,7 +55,7 @@ func codexHome(b Box) string {
 	if dir := b.Getenv("CODEX_HOME"); dir != "" {
 		return dir
 	}
-	return filepath.Join(b.Home(), ".codex")
+	return filepath.Join(Home(b.Getenv), ".codex")
 }
 
 // codexQuiet are the settings that make codex use the network for itself.

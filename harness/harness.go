@@ -84,11 +84,8 @@ type Box struct {
 	Dir    string              // folder of one thread's sessions, for an agent that gets a path
 }
 
-// Home is the agent's home folder: $HOME, or if that is empty the home of its account, as for codex and claude-code; ""
-// if neither is known.
-func (b Box) Home() string { return Home(b.Getenv) }
-
-// Home is the home folder in an environment, as Box.Home.
+// Home is the home folder in an environment: $HOME, or if that is empty the home of the account, as for codex and
+// claude-code; "" if neither is known.
 func Home(getenv func(string) string) string {
 	if home := getenv("HOME"); home != "" {
 		return home

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"arbe.0sk.ar/runner/harness"
@@ -28,7 +27,7 @@ func (t *talker) act(ctx context.Context, a live.Action) (more bool) {
 		return t.reply(ctx)
 	case live.Ask:
 		t.doubt.asked++
-		t.doubt.barrier = newID()
+		t.doubt.barrier = NewID()
 		return t.write(ctx, t.spec.Barrier(t.talk, t.doubt.barrier))
 	case live.Resolve:
 		return t.resolve(ctx)
@@ -117,11 +116,9 @@ func (t *talker) put(ctx context.Context, id string) bool {
 func (t *talker) content(ctx context.Context, id string) (chat thread.PendingChat, err error) {
 	chat, found := t.shared.chat(id)
 	if !found || chat.Omitted {
-		e, found, err := t.run.Client.EntryWithin(ctx, id, t.run.Timeout)
-		if err != nil || !found {
-			return chat, errors.Join(err, fmt.Errorf("entry %s: found %v", id, found))
+		if chat, err = t.run.readChat(ctx, id); err != nil {
+			return chat, err
 		}
-		chat = thread.ParseInput(e)
 	}
 	if t.isPrompt(id) {
 		chat.Text = t.run.Prompt // the thread's has no secrets, and may be cut
@@ -148,7 +145,7 @@ func imagesOf(chat thread.PendingChat) (images []harness.Image) {
 // interrupt ends the running turn, for a chat or to end the run.
 func (t *talker) interrupt(ctx context.Context, chat string) bool {
 	t.tried = chat == ""
-	id := harness.MessageID(newID(), 0)
+	id := harness.MessageID(NewID(), 0)
 	lines := t.spec.Interrupt(t.talk, id)
 	if lines == nil {
 		t.skipped = chat

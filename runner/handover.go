@@ -125,18 +125,15 @@ func (t *talk) close() error {
 	return errors.Join(err, t.conn.Close())
 }
 
-// Handover is a worker's end of the socket to its keeper.
-type Handover struct{ conn *os.File }
-
-// NewHandover returns the worker's end, given the socket that the worker has inherited.
-func NewHandover(conn *os.File) *Handover { return &Handover{conn} }
+// Handover is a worker's end of the socket to its keeper, which the worker has inherited.
+type Handover struct{ Conn *os.File }
 
 // Job asks the keeper for the job, and returns it. The process must have hidden before (Hide).
-func (h *Handover) Job() ([]byte, error) {
-	if _, err := io.WriteString(h.conn, wordReady+"\n"); err != nil {
+func (h Handover) Job() ([]byte, error) {
+	if _, err := io.WriteString(h.Conn, wordReady+"\n"); err != nil {
 		return nil, fmt.Errorf("ask the keeper for the job: %w", err)
 	}
-	job, err := io.ReadAll(h.conn)
+	job, err := io.ReadAll(h.Conn)
 	if err == nil && len(job) == 0 {
 		err = io.ErrUnexpectedEOF
 	}
@@ -147,13 +144,13 @@ func (h *Handover) Job() ([]byte, error) {
 }
 
 // CloseInput has the keeper close its end of the agent's input.
-func (h *Handover) CloseInput() error {
-	_, err := io.WriteString(h.conn, wordClose+"\n")
+func (h Handover) CloseInput() error {
+	_, err := io.WriteString(h.Conn, wordClose+"\n")
 	return err
 }
 
 // Report reports to the keeper that the run has ended, with the exit status, and closes the socket.
-func (h *Handover) Report(status int) error {
-	_, err := fmt.Fprintf(h.conn, "%s%d\n", wordStatus, status)
-	return errors.Join(err, h.conn.Close())
+func (h Handover) Report(status int) error {
+	_, err := fmt.Fprintf(h.Conn, "%s%d\n", wordStatus, status)
+	return errors.Join(err, h.Conn.Close())
 }

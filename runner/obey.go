@@ -25,16 +25,7 @@ func (r *run) obey(ctx context.Context) error {
 		return nil
 	}
 	offset, began := r.offset, r.offset != ""
-	obey := func(e thread.Entry) error {
-		if e.ID == startedID(r.RunID) {
-			began = true
-		}
-		if p, is := r.asksToEnd(e, began); is {
-			r.obeyed(e, p)
-			return client.ErrStop
-		}
-		return nil
-	}
+	obey := func(e thread.Entry) error { return r.take(e, &began) }
 	follow := func() (err error) {
 		var asked bool
 		if offset == "" { // of a run that the host, or an earlier worker, has begun
@@ -81,6 +72,17 @@ func (r *run) asksToEnd(e thread.Entry, began bool) (p thread.Cancel, is bool) {
 	is = json.Unmarshal(e.Payload, &p) == nil && p.Type == thread.TypeCancel &&
 		(p.RunID == r.RunID || p.RunID == "" && began)
 	return p, is
+}
+
+// take ends the agent where an entry asks for that: its error is client.ErrStop then. It notes in began that the run's
+// started entry has come.
+func (r *run) take(e thread.Entry, began *bool) error {
+	*began = *began || e.ID == startedID(r.RunID)
+	if p, is := r.asksToEnd(e, *began); is {
+		r.obeyed(e, p)
+		return client.ErrStop
+	}
+	return nil
 }
 
 // obeyed ends the agent for a request.
@@ -228,12 +230,8 @@ func (c *conversation) readThread(ctx context.Context) (threadRead, error) {
 	stop := false
 	page, err := c.run.Client.Read(ctx, "0", false, func(e thread.Entry) error {
 		s.Pending.Add(e)
-		s.Began = s.Began || e.ID == startedID(c.run.RunID)
 		s.End = s.End || c.asksToFinish(e)
-		if p, is := c.run.asksToEnd(e, s.Began); is {
-			c.run.obeyed(e, p)
-			stop = true
-		}
+		stop = c.run.take(e, &s.Began) != nil || stop
 		return nil
 	})
 	if err == nil && stop {
@@ -263,10 +261,8 @@ func (c *conversation) forgetThread() {
 // take takes an entry of the thread. It may get one again. Its error is client.ErrStop where nothing more is to be
 // read.
 func (c *conversation) take(e thread.Entry, began *bool) error {
-	*began = *began || e.ID == startedID(c.run.RunID)
-	if p, is := c.run.asksToEnd(e, *began); is {
-		c.run.obeyed(e, p)
-		return client.ErrStop
+	if err := c.run.take(e, began); err != nil {
+		return err
 	}
 	if c.asksToFinish(e) && c.shared.finish(endWhy(e.AuthorID)) {
 		c.run.Log.Info("end requested", "by", e.AuthorID)

@@ -22,10 +22,10 @@ func Hide() {
 // imageFD is a number above those of all files that a worker inherits.
 const imageFD = 64
 
-// newImage returns an unreadable copy of this program in memory. The kernel hides a process whose program its user can't
-// read from its first instruction on, so that the agent can never open the memory of a new worker. newImage returns nil
-// if this user can't read the program's file, which hides its processes already. An error means that the kernel has no
-// memfd or no memory.
+// newImage returns an unreadable copy of this program in memory. The kernel hides a process whose program its user
+// can't read from its first instruction on, so that the agent can never open the memory of a new worker. newImage
+// returns nil if this user can't read the program's file, which hides its processes already. An error means that the
+// kernel has no memfd or no memory.
 func newImage() (*os.File, error) {
 	program, err := os.Open("/proc/self/exe")
 	if errors.Is(err, fs.ErrPermission) {

@@ -125,17 +125,8 @@ func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 	if r.Prompt != "" {
 		prompt = utf8.RuneCountInString(r.Prompt)
 	}
-	chosen, tooLong, err := chooseEarlier(r.pending.Chats(), prompt, r.Spec.MostPrompt,
-		func(id string) (chat thread.PendingChat, err error) {
-			e, found, err := r.Client.EntryWithin(ctx, id, r.Timeout)
-			if err == nil && !found {
-				err = fs.ErrNotExist
-			}
-			if err != nil {
-				return chat, fmt.Errorf("read chat %s: %w", id, err)
-			}
-			return thread.ParseInput(e), nil
-		})
+	read := func(id string) (thread.PendingChat, error) { return r.readChat(ctx, id) }
+	chosen, tooLong, err := chooseEarlier(r.pending.Chats(), prompt, r.Spec.MostPrompt, read)
 	if err != nil {
 		r.Log.Warn("read pending chats; the rest waits for the next run", "error", err)
 	}
@@ -160,6 +151,18 @@ func (r *run) takeEarlier(ctx context.Context) (refused []thread.ChatRefused) {
 	r.Log.Info("earlier chats stand before the prompt", "chats", len(chosen.Chats),
 		"left", len(r.pending.Chats())-len(chosen.Chats)-len(tooLong))
 	return refused
+}
+
+// readChat reads a chat of the thread.
+func (r *run) readChat(ctx context.Context, id string) (chat thread.PendingChat, err error) {
+	e, found, err := r.Client.EntryWithin(ctx, id, r.Timeout)
+	if err == nil && !found {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return chat, fmt.Errorf("read chat %s: %w", id, err)
+	}
+	return thread.ParseInput(e), nil
 }
 
 // readEarlier reads what an earlier worker of the run has recorded.

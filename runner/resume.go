@@ -198,7 +198,7 @@ func (r *run) continueFile(own ownFile, lines *threadLines, readErr error) (sess
 // is kept under another name.
 func (r *run) rebuild(own ownFile, lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
 	now := time.Now()
-	plan, err := rebuilder.Plan(newID(), now)
+	plan, err := rebuilder.Plan(NewID(), now)
 	if err != nil {
 		return sessionFile{}, err
 	}

@@ -212,7 +212,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	case errors.Is(err, fs.ErrNotExist):
 		r.record = runfolder.Record{
 			Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "",
-			Live: r.Live, PID: r.pid(), Instance: newID(), Boot: runfolder.BootID(), Clock: runfolder.Clock(),
+			Live: r.Live, PID: r.pid(), Instance: NewID(), Boot: runfolder.BootID(), Clock: runfolder.Clock(),
 			Started: time.Now().UTC(),
 		}
 		if r.Resume { // which may take long, while the thread has the run as running

@@ -60,7 +60,7 @@ func (p *program) execAction(c *cli.Context) error {
 	}
 	if p.job == nil {
 		// The environment of this process has tokens, and other processes can read it.
-		return job{Args: os.Args, Environ: p.environ}.becomeAs(execName, argExec, c.String("id"))
+		return job{Args: os.Args, Environ: p.environ}.become(execName, argExec, c.String("id"))
 	}
 	// Without it, orphans of the command that cleared their environment are not found.
 	reaper := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil

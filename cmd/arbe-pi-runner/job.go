@@ -101,12 +101,9 @@ func inherited(fd int, name string) *os.File {
 // self is the path of this program, valid also after its file was replaced.
 const self = "/proc/self/exe"
 
-// become turns this process into the run's keeper by exec. /proc shows the environment that a process began with,
-// tokens included, whatever the process changes later; exec replaces it.
-func (j job) become() error { return j.becomeAs(os.Args[0], argKeep, j.RunID) }
-
-// becomeAs turns this process into one with the arguments, which has the job.
-func (j job) becomeAs(argv ...string) error {
+// become turns this process by exec into one with the arguments, which has the job. /proc shows the environment that a
+// process began with, tokens included, whatever the process changes later; exec replaces it.
+func (j job) become(argv ...string) error {
 	j.Procs = runtime.GOMAXPROCS(0)
 	f, err := j.send()
 	if err != nil {
@@ -243,7 +240,7 @@ func work(stdout io.Writer) int {
 	if err := runner.CrashesFreely(); err != nil {
 		fmt.Fprintln(log, "arbe-pi-runner: work:", err)
 	}
-	keeper := runner.NewHandover(inherited(fdKeeper, "keeper"))
+	keeper := runner.Handover{Conn: inherited(fdKeeper, "keeper")}
 	lock, dir, kept := inherited(fdLock, "lock"), inherited(fdDir, "folder"), inherited(fdKept, "run")
 	b, err := keeper.Job()
 	var j job

@@ -45,9 +45,9 @@ type program struct {
 	// Of a worker.
 	job    *job // nil for all others
 	folder *runfolder.Folder
-	keeper *runner.Handover // the connection to its keeper
-	byHand bool             // stderr is a terminal
-	screen io.Writer        // stderr itself: lines of the log may be dropped, the agent's output may not
+	keeper runner.Handover // the connection to its keeper
+	byHand bool            // stderr is a terminal
+	screen io.Writer       // stderr itself: lines of the log may be dropped, the agent's output may not
 }
 
 func (p *program) getenv(name string) string { return runner.Getenv(p.environ, name) }

@@ -58,8 +58,7 @@ type Config struct {
 const (
 	batch = 200 * time.Millisecond // for more output
 	grace = 5 * time.Second        // between TERM and KILL
-	// firstTimeout and restTimeout bound the tries to post: the first entry, before the command starts, and what is left
-	// after its end.
+	// Of the tries to post: the first entry, before the command starts, and what is left after its end.
 	firstTimeout = 2 * time.Minute
 	restTimeout  = 6 * time.Hour
 	// outputGrace bounds the wait for the output of processes that have outlived the command.

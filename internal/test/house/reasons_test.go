@@ -20,9 +20,8 @@ const (
 // manyFiles are packages, with their number of files.
 var manyFiles = map[string]reason{
 	"cmd/arbe":                  {52, "a file for each command, and for what several of them print or ask"},
-	"cmd/arbe-pi-runner":        {14, "a file for each command"},
 	"cmd/internal/cmdline":      {18, "what urfave/cli lacks: a file for each"},
-	"harness":                   {15, "a file for each agent, its live form, and the tree of its processes"},
+	"harness":                   {14, "a file for each agent, its live form, and the tree of its processes"},
 	"host/control":              {23, "a file for each table"},
 	"host/folder":               {17, "a folder and its copy: a file for each direction and for each part of the merge"},
 	"host/launch":               {16, "a file for each step of a launch"},
@@ -34,7 +33,7 @@ var manyFiles = map[string]reason{
 	"host/server":               {16, "the thread API: a file for each of its routes, and what stands in front of all"},
 	"host/view":                 {15, "a file for each agent's items and for each kind of text"},
 	"internal/test/fakedaytona": {18, "a double of Daytona: a file for each of its APIs"},
-	"runner":                    {35, "one run's state: keeper, worker, recovery, the conversation of a live run. Its record is runner/runfolder, its decisions runner/live"},
+	"runner":                    {29, "one run's state: keeper, worker, recovery, the conversation of a live run. Its record is runner/runfolder, its decisions runner/live"},
 	"session":                   {18, "a reader and a writer for each agent's lines, and the lines of a growing file"},
 	"thread/client":             {14, "a client: a file for each of the server's routes, and its retries, renewal and transport"},
 }
@@ -174,7 +173,6 @@ var complexFunctions = map[string]reason{
 	"runner.Keep":                            {20, steps},
 	"runner.agentPhase":                      {17, steps},
 	"runner.prepareSession":                  {18, steps},
-	"runner.takeEarlier":                     {16, steps},
 	"runner/live.Add":                        {23, format},
 	"runner/runfolder.Replay":                {18, format},
 	"runner/runfolder.know":                  {18, steps},

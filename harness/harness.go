@@ -7,7 +7,6 @@
 package harness
 
 import (
-	"bufio"
 	"encoding/json"
 	"os"
 	"slices"
@@ -95,19 +94,14 @@ func Home(getenv func(string) string) string {
 
 // homeOf is the home of the account with the number uid in the file list; "" if it has none. (os/user would add 40 KB
 // to the box's binary.)
-func homeOf(list, uid string) string {
-	f, err := os.Open(list)
-	if err != nil {
-		return ""
-	}
-	defer f.Close() // read only: nothing to lose
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+func homeOf(list, uid string) (home string) {
+	_ = eachLine(list, func(line string) { // no list, no home
 		// name:password:uid:gid:comment:home:shell
-		if fields := strings.Split(lines.Text(), ":"); len(fields) > 5 && fields[2] == uid {
-			return fields[5]
+		if fields := strings.Split(line, ":"); home == "" && len(fields) > 5 && fields[2] == uid {
+			home = fields[5]
 		}
-	}
-	return ""
+	})
+	return home
 }
 
 // Session is one session file.

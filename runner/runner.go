@@ -140,7 +140,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	}
 	var mute error
 	if r.Live {
-		if r.live, mute = r.newConversation(); mute != nil { // nobody knows what the agent has had
+		if r.live, mute = r.newConversation(); mute != nil { // no record shows what the agent has had
 			r.Live = false
 		}
 		defer r.live.close() // what is noted is written

@@ -39,7 +39,7 @@ type Op string
 // The operations.
 const (
 	OpState     Op = "state"     // all records before this one, added up
-	OpAgent     Op = "agent"     // a process begins to become the agent: it knows nothing of what was written before
+	OpAgent     Op = "agent"     // a process begins to become the agent: it has nothing of what was written before
 	OpPut       Op = "put"       // the message is about to be written; only lines from Line on can have it
 	OpThrough   Op = "through"   // a long line is written whole
 	OpAccepted  Op = "accepted"  // the agent has accepted the message
@@ -269,7 +269,7 @@ func TextSum(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Compact drops the messages that are taken in or came to nothing, and returns the record that replaces all others. A
+// Compact drops the messages that are taken in or refused, and returns the record that replaces all others. A
 // text that must not be written stays out of it.
 func (l *Ledger) Compact() Record {
 	l.Sent = slices.DeleteFunc(l.Sent, func(s *Sent) bool { return l.Done[s.Chat] })

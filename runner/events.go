@@ -31,7 +31,7 @@ func (t *talker) read() {
 	t.idles = idles
 	for _, ev := range events {
 		t.changed = runfolder.Clock()
-		t.hear(ev)
+		t.event(ev)
 	}
 	if talk.Busy { // it has begun the next turn at once, and does not wait
 		t.turnOver = 0
@@ -47,9 +47,9 @@ func (t *talker) readSession() {
 	}
 }
 
-// hear takes an event of the agent's stdout. A worker that takes over may get one again.
-func (t *talker) hear(ev harness.Event) {
-	t.hearMessages(ev)
+// event takes an event of the agent's stdout. A worker that takes over may get one again.
+func (t *talker) event(ev harness.Event) {
+	t.noteMessages(ev)
 	if ev.Answered != "" {
 		t.answered[ev.Answered] = true
 		if ev.Answered == t.doubt.barrier {
@@ -72,8 +72,8 @@ func (t *talker) hear(ev harness.Event) {
 	}
 }
 
-// hearMessages notes what the agent does with the messages that it was given.
-func (t *talker) hearMessages(ev harness.Event) {
+// noteMessages notes what the agent does with the messages that it was given.
+func (t *talker) noteMessages(ev harness.Event) {
 	var records []live.Record
 	var sent, refused *live.Sent
 	t.journal.view(func(l *live.Ledger) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,8 +24,7 @@ func NewGroup(name string) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{path: filepath.Join(parent, name)}
-	if err := os.Mkdir(g.path, 0o755); err != nil &&
-		!errors.Is(err, os.ErrExist) { // an existing one is of the same run
+	if err := os.Mkdir(g.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) { // it may be of the same run
 		return nil, err
 	}
 	if g.dir, err = os.Open(g.path); err != nil {
@@ -64,12 +64,8 @@ func (g *Group) members() []int {
 
 // kill kills all members at once, so that none can start another.
 func (g *Group) kill() {
-	if g != nil {
-		_ = os.WriteFile(
-			filepath.Join(g.path, "cgroup.kill"),
-			[]byte("1"),
-			0,
-		) // missing before Linux 5.14: Tree.End kills each process, too
+	if g != nil { // the file is missing before Linux 5.14: Tree.End kills each process, too
+		_ = os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0)
 	}
 }
 
@@ -114,42 +110,37 @@ func ownCgroup(controller string) (string, error) {
 	return path, nil
 }
 
-func has(list, word string) bool {
-	for _, w := range strings.Split(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
+// has reports whether a list has a word; its words are separated by commas.
+func has(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
 
 // OOMKills returns how many processes the kernel has killed for memory in this process's cgroup and below, from v2's
-// memory.events or v1's memory.oom_control; false if neither can be read.
-func OOMKills() (int64, bool) {
+// memory.events or v1's memory.oom_control; nil if neither can be read.
+func OOMKills() *int64 {
 	if dir, err := ownCgroup(""); err == nil {
 		// The controller may be enabled further up only.
 		for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
-			if n, ok := counter(filepath.Join(dir, "memory.events"), "oom_kill"); ok {
-				return n, true
+			if n := counter(filepath.Join(dir, "memory.events"), "oom_kill"); n != nil {
+				return n
 			}
 		}
 	}
 	if dir, err := ownCgroup("memory"); err == nil {
 		return counter(filepath.Join(dir, "memory.oom_control"), "oom_kill")
 	}
-	return 0, false
+	return nil
 }
 
-// counter returns the value of the line "name value" in a file.
-func counter(path, name string) (n int64, ok bool) {
+// counter returns the value of the line "name value" in a file; nil if there is none.
+func counter(path, name string) (n *int64) {
 	_ = eachLine(path, func(line string) { // no file, no counter
 		f := strings.Fields(line)
 		if len(f) == 2 && f[0] == name {
-			v, err := strconv.ParseInt(f[1], 10, 64)
-			n, ok = v, err == nil
+			if v, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+				n = &v
+			}
 		}
 	})
-	return n, ok
+	return n
 }
 
 func eachLine(path string, f func(string)) error {

@@ -17,14 +17,12 @@ import (
 // It makes its session file itself, in a folder named after the working directory, under the id that the runner
 // chooses.
 var claude = Spec{
-	Name:   catalog.Claude.Name,
-	Binary: catalog.Claude.Binary,
+	Agent: catalog.Claude,
 	// If npm runs no install scripts, its link leads to a text file with an error message.
 	Native: []string{
 		"@anthropic-ai/claude-code-linux-" + arch() + "/claude",
 		"@anthropic-ai/claude-code-linux-" + arch() + "-musl/claude",
 	},
-	Install:  catalog.Claude.Install(),
 	Version:  func(binary string) string { return npmVersion(binary, "@anthropic-ai/claude-code") },
 	Versions: []string{"2.1.329"},
 	Dialect:  session.Claude,
@@ -36,12 +34,7 @@ var claude = Spec{
 	// On INT claude ends its tools and records the interruption. It exits with 0. On TERM it records less.
 	Stop: syscall.SIGINT,
 	SessionFile: func(b Box, id string, _ time.Time) string {
-		return filepath.Join(
-			claudeHome(b),
-			"projects",
-			"arbe",
-			id+".jsonl",
-		) // claude searches all folders in projects
+		return filepath.Join(claudeHome(b), "projects", "arbe", id+".jsonl") // claude searches all folders in projects
 	},
 	FindSession: func(b Box, id string) string {
 		return newest(glob(filepath.Join(claudeHome(b), "projects"), "*/"+id+".jsonl"))
@@ -56,7 +49,7 @@ func claudeHome(b Box) string {
 	if dir := b.Getenv("CLAUDE_CONFIG_DIR"); dir != "" {
 		return dir
 	}
-	return filepath.Join(b.Home(), ".claude")
+	return filepath.Join(Home(b.Getenv), ".claude")
 }
 
 func claudeCommand(_ Box, t Task) Invocation {
@@ -110,9 +103,8 @@ func claudeReport(line []byte) (s Report) {
 		if s.Message == "" {
 			s.Message = strings.Join(e.Errors, "; ")
 		}
-		if strings.HasPrefix(e.Subtype, "error_max_") ||
-			e.Subtype == "error_during_execution" { // its own limits, not the provider's
-			s.Class = outcome.ClassExit
+		if strings.HasPrefix(e.Subtype, "error_max_") || e.Subtype == "error_during_execution" {
+			s.Class = outcome.ClassExit // its own limits, not the provider's
 		}
 	default:
 		s.Mark, s.StopReason = session.End, outcome.StopStop

@@ -19,11 +19,9 @@ import (
 //
 // It makes its session file itself and chooses the session's id, a version 7 UUID, which its first line on stdout has.
 var codex = Spec{
-	Name:   catalog.Codex.Name,
-	Binary: catalog.Codex.Binary,
+	Agent: catalog.Codex,
 	// The npm link is a Node script that stays as codex's parent. Killed, it leaves codex and its tools running.
 	Native:   []string{"@openai/codex-linux-" + arch() + "/vendor/*/bin/codex"},
-	Install:  catalog.Codex.Install(),
 	Version:  func(binary string) string { return npmVersion(binary, "@openai/codex") },
 	Versions: []string{"0.169.0"},
 	Dialect:  session.Codex,
@@ -57,7 +55,7 @@ func codexHome(b Box) string {
 	if dir := b.Getenv("CODEX_HOME"); dir != "" {
 		return dir
 	}
-	return filepath.Join(b.Home(), ".codex")
+	return filepath.Join(Home(b.Getenv), ".codex")
 }
 
 // codexQuiet are the settings that make codex use the network for itself.

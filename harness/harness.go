@@ -7,7 +7,6 @@
 package harness
 
 import (
-	"bufio"
 	"encoding/json"
 	"os"
 	"slices"
@@ -23,15 +22,10 @@ import (
 
 // Spec is one harness.
 type Spec struct {
-	// Name is the value of --harness and of the field harness of a run's signals.
-	Name string
-	// Binary is the program's name in PATH.
-	Binary string
+	catalog.Agent
 	// Native are patterns of the program's path below a node_modules folder, for a package whose link in PATH is a
 	// wrapper script. The wrapper would stay as the agent's parent. nil: npm links the program itself.
 	Native []string
-	// Install is the command that installs the agent.
-	Install string
 	// Node is the least version of Node that the agent runs on, as its package.json has it (engines); "": it is a
 	// program of its own.
 	Node string
@@ -89,11 +83,8 @@ type Box struct {
 	Dir    string              // folder of one thread's sessions, for an agent that gets a path
 }
 
-// Home is the agent's home folder: $HOME, or if that is empty the home of its account, as for codex and claude-code; ""
-// if neither is known.
-func (b Box) Home() string { return Home(b.Getenv) }
-
-// Home is the home folder in an environment, as Box.Home.
+// Home is the home folder in an environment: $HOME, or if that is empty the home of the account, as for codex and
+// claude-code; "" if neither is known.
 func Home(getenv func(string) string) string {
 	if home := getenv("HOME"); home != "" {
 		return home
@@ -103,19 +94,14 @@ func Home(getenv func(string) string) string {
 
 // homeOf is the home of the account with the number uid in the file list; "" if it has none. (os/user would add 40 KB
 // to the box's binary.)
-func homeOf(list, uid string) string {
-	f, err := os.Open(list)
-	if err != nil {
-		return ""
-	}
-	defer f.Close() // read only: nothing to lose
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+func homeOf(list, uid string) (home string) {
+	_ = eachLine(list, func(line string) { // no list, no home
 		// name:password:uid:gid:comment:home:shell
-		if fields := strings.Split(lines.Text(), ":"); len(fields) > 5 && fields[2] == uid {
-			return fields[5]
+		if fields := strings.Split(line, ":"); home == "" && len(fields) > 5 && fields[2] == uid {
+			home = fields[5]
 		}
-	}
-	return ""
+	})
+	return home
 }
 
 // Session is one session file.

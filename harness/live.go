@@ -26,8 +26,6 @@ import (
 type Live struct {
 	// Least is the oldest version that can be spoken to, and was tried.
 	Least string
-	// Install is the command that installs a version that can be spoken to.
-	Install string
 	// Stop is Spec.Stop for a live agent.
 	Stop syscall.Signal
 	// Command returns the command for a live run. A Task's Prompt is no part of it: it is the first Message.
@@ -96,69 +94,32 @@ func MessageID(chat string, attempt int) string {
 // process that takes over reads them again. The zero value is an agent that has printed nothing. A copy is independent.
 type Talk struct {
 	// Session is the session's id, and its path if the agent prints that; empty until known.
-	Session Session
+	Session Session `json:"session"`
 	// Opened: the agent has opened its session. It stays false for an agent without Live.Open.
-	Opened bool
+	Opened bool `json:"opened"`
 	// Busy: a turn is running. It may begin a moment after the message for it is accepted. An idle agent may also begin
 	// one unasked: claude-code does when background work ends.
-	Busy bool
+	Busy bool `json:"busy"`
 	// Ending: an interrupt was answered and its turn has not ended yet.
-	Ending bool
+	Ending bool `json:"ending"`
 	// Wait is the reason for which a running turn pauses.
-	Wait Wait
+	Wait Wait `json:"wait"`
 
-	initialized bool     // codex: it has answered initialize
-	turn        string   // codex: id of the running turn
-	queue       []queued // codex, claude-code: accepted and not taken in, as far as stdout has it
-	last        Report   // pi: of the last reply
+	// Initialized: codex has answered initialize.
+	Initialized bool `json:"initialized"`
+	// Turn is the id of codex's running turn.
+	Turn string `json:"turn"`
+	// Queue are the messages that codex or claude-code has accepted and not taken in, as far as stdout has it.
+	Queue []Waiting `json:"queue"`
+	// Last is pi's report on its last reply.
+	Last Report `json:"last"`
 }
 
-// queued is a message in the agent's memory.
-type queued struct {
-	id   string
-	turn string // codex: the turn that is to take it in
-}
+// Waiting is a message in the agent's memory: its id, and the turn of codex that is to take it in.
+type Waiting [2]string
 
-// talkJSON is the JSON of a Talk.
-type talkJSON struct {
-	Session     Session     `json:"session"`
-	Opened      bool        `json:"opened"`
-	Busy        bool        `json:"busy"`
-	Ending      bool        `json:"ending"`
-	Wait        Wait        `json:"wait"`
-	Initialized bool        `json:"initialized"`
-	Turn        string      `json:"turn"`
-	Queue       [][2]string `json:"queue"` // id and turn
-	Last        Report      `json:"last"`
-}
-
-// MarshalJSON returns the whole state.
-func (t Talk) MarshalJSON() ([]byte, error) {
-	j := talkJSON{
-		Session: t.Session, Opened: t.Opened, Busy: t.Busy, Ending: t.Ending, Wait: t.Wait,
-		Initialized: t.initialized, Turn: t.turn, Last: t.last,
-	}
-	for _, q := range t.queue {
-		j.Queue = append(j.Queue, [2]string{q.id, q.turn})
-	}
-	return json.Marshal(j)
-}
-
-// UnmarshalJSON replaces the state by the one that MarshalJSON returned.
-func (t *Talk) UnmarshalJSON(b []byte) error {
-	var j talkJSON
-	if err := json.Unmarshal(b, &j); err != nil {
-		return err
-	}
-	*t = Talk{
-		Session: j.Session, Opened: j.Opened, Busy: j.Busy, Ending: j.Ending, Wait: j.Wait,
-		initialized: j.Initialized, turn: j.Turn, last: j.Last,
-	}
-	for _, q := range j.Queue {
-		t.queue = append(t.queue, queued{q[0], q[1]})
-	}
-	return nil
-}
+func (w Waiting) id() string   { return w[0] }
+func (w Waiting) turn() string { return w[1] }
 
 // Wait is a reason for which a turn pauses.
 type Wait string
@@ -209,7 +170,7 @@ func (l *Live) Refuses(s Spec, version string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s can't be used live: it needs %s or newer; install it with: %s",
-		s.Name, version, l.Least, l.Install)
+		s.Name, version, l.Least, s.ForLive().Install())
 }
 
 // Unfit returns why no agent of this kind takes a message; "" if it may.
@@ -282,27 +243,27 @@ func textsOf(message json.RawMessage) (texts []string) {
 // Queued reports whether the agent has accepted a message and, as far as its stdout has it, not taken it in. The line
 // in the session may come some milliseconds after stdout has it. It is always false for pi, which does not print it.
 func (t Talk) Queued(id string) bool {
-	return slices.ContainsFunc(t.queue, func(q queued) bool { return q.id == id })
+	return slices.ContainsFunc(t.Queue, func(w Waiting) bool { return w.id() == id })
 }
 
 // enqueue notes an accepted message.
 func (t *Talk) enqueue(id, turn string) {
 	if !t.Queued(id) {
-		t.queue = append(slices.Clip(t.queue), queued{id, turn})
+		t.Queue = append(slices.Clip(t.Queue), Waiting{id, turn})
 	}
 }
 
 // dequeue removes the accepted messages that match and returns their ids.
-func (t *Talk) dequeue(match func(queued) bool) (ids []string) {
-	var left []queued
-	for _, q := range t.queue {
-		if match(q) {
-			ids = append(ids, q.id)
+func (t *Talk) dequeue(match func(Waiting) bool) (ids []string) {
+	var left []Waiting
+	for _, w := range t.Queue {
+		if match(w) {
+			ids = append(ids, w.id())
 		} else {
-			left = append(left, q)
+			left = append(left, w)
 		}
 	}
-	t.queue = left
+	t.Queue = left
 	return ids
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 
-	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/session"
 )
 
@@ -15,8 +14,8 @@ import (
 //
 // It prints nothing before its first message. Its input must be JSON: it exits with 1 at a line that is not.
 var claudeLive = Live{
-	Least: "2.1.329", Install: catalog.Claude.ForLive().Install(),
-	Stop: syscall.SIGINT,
+	Least: "2.1.329",
+	Stop:  syscall.SIGINT,
 	Command: func(b Box, t Task) Invocation {
 		t.Prompt, t.Person = "", false
 		do := claudeCommand(b, t)
@@ -37,9 +36,9 @@ var claudeLive = Live{
 	// What is queued would begin the next turn at once, before the message that is the reason of the interrupt. It is
 	// taken back.
 	Interrupt: func(t Talk, id string) (lines [][]byte) {
-		for i, q := range t.queue {
+		for i, w := range t.Queue {
 			lines = append(lines, claudeControl(id+".cancel."+strconv.Itoa(i),
-				object{"subtype": "cancel_async_message", "message_uuid": q.id}))
+				object{"subtype": "cancel_async_message", "message_uuid": w.id()}))
 		}
 		return append(lines, claudeControl(id, object{"subtype": "interrupt"}))
 	},
@@ -104,7 +103,7 @@ func claudeRead(t *Talk, line []byte) (ev Event) {
 	case "assistant":
 		t.Wait = NoWait
 	case "command_lifecycle":
-		is := func(q queued) bool { return q.id == e.Command }
+		is := func(w Waiting) bool { return w.id() == e.Command }
 		switch e.State {
 		case "queued":
 			t.enqueue(e.Command, "")

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"syscall"
 
-	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -15,7 +14,7 @@ import (
 // The session's file comes with its first turn. A turn takes in what it has accepted at its next step; what it has not
 // taken in at an interrupt is lost without notice, but for the turn's end.
 var codexLive = Live{
-	Least: "0.169.0", Install: catalog.Codex.ForLive().Install(),
+	Least: "0.169.0",
 	// On TERM app-server ends its tools, records the abort and exits with 0. On INT it dies at once and its tools keep
 	// running. exec does it the other way round.
 	Stop: syscall.SIGTERM,
@@ -66,10 +65,10 @@ var codexLive = Live{
 
 // codexTurn is the id of the running turn, or of the one that is about to start; "" for none.
 func (t Talk) codexTurn() string {
-	if t.turn == "" && len(t.queue) > 0 {
-		return t.queue[len(t.queue)-1].turn
+	if t.Turn == "" && len(t.Queue) > 0 {
+		return t.Queue[len(t.Queue)-1].turn()
 	}
-	return t.turn
+	return t.Turn
 }
 
 // Ids of the requests that open a session. No message's id is like them.
@@ -88,7 +87,7 @@ func codexOpen(t Talk, task Task, dir string) (lines [][]byte) {
 	if t.Opened {
 		return nil
 	}
-	if !t.initialized {
+	if !t.Initialized {
 		lines = append(lines, codexRequest(codexInitialize, "initialize", object{
 			"clientInfo": object{"name": "arbe", "version": "1"},
 			"capabilities": object{
@@ -178,7 +177,7 @@ func codexLiveAnswer(line []byte) (text string, final bool) {
 func codexAnswered(t *Talk, ev *Event, id string, e codexLine) {
 	switch {
 	case id == codexInitialize:
-		t.initialized = true // an error means that it was before
+		t.Initialized = true // an error means that it was before
 	case id == codexThread && e.Error != nil:
 		if !t.Opened {
 			ev.OpenError = e.Error.Message
@@ -212,14 +211,14 @@ func codexNotified(t *Talk, ev *Event, e codexLine) {
 	p := e.Params
 	switch e.Method {
 	case "turn/started":
-		t.Busy, t.turn, t.Wait = true, p.Turn.ID, NoWait
+		t.Busy, t.Turn, t.Wait = true, p.Turn.ID, NoWait
 		ev.Mark = session.Begin
 	case "turn/completed":
-		ev.Dropped = t.dequeue(func(q queued) bool { return q.turn == p.Turn.ID })
-		if p.Turn.ID != t.turn {
+		ev.Dropped = t.dequeue(func(w Waiting) bool { return w.turn() == p.Turn.ID })
+		if p.Turn.ID != t.Turn {
 			return
 		}
-		t.Busy, t.turn, t.Wait = false, "", NoWait
+		t.Busy, t.Turn, t.Wait = false, "", NoWait
 		switch p.Turn.Status {
 		case "completed":
 			ev.Mark, ev.StopReason = session.End, outcome.StopStop
@@ -235,7 +234,7 @@ func codexNotified(t *Talk, ev *Event, e codexLine) {
 		t.Wait = NoWait
 		switch p.Item.Type {
 		case "userMessage":
-			t.dequeue(func(q queued) bool { return q.id == p.Item.ClientID })
+			t.dequeue(func(w Waiting) bool { return w.id() == p.Item.ClientID })
 		case "contextCompaction":
 			t.Wait = Compaction
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 
-	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
 )
@@ -19,8 +18,8 @@ import (
 // pi queues without beginning a turn. What is queued at an abort is taken in anyway: after a tool by the ending turn,
 // else behind the next prompt.
 var piLive = Live{
-	Least: "0.87.1", Install: catalog.Pi.ForLive().Install(),
-	Stop: syscall.SIGTERM,
+	Least: "0.87.1",
+	Stop:  syscall.SIGTERM,
 	Command: func(_ Box, t Task) Invocation {
 		args := []string{"--mode", "rpc", "--session", t.Path}
 		if t.Model != "" {
@@ -84,12 +83,12 @@ func piRead(t *Talk, line []byte) (ev Event) {
 			ev.Again = strings.Contains(e.Error, "compaction is in progress")
 		}
 	case "agent_start":
-		t.Busy, t.Wait, t.last = true, NoWait, Report{}
+		t.Busy, t.Wait, t.Last = true, NoWait, Report{}
 		ev.Mark = session.Begin
 	case "message_end":
 		var m struct{ Role, StopReason, ErrorMessage string }
 		if decode(e.Message, &m) && m.Role == "assistant" {
-			t.last = piReply(m.StopReason, m.ErrorMessage)
+			t.Last = piReply(m.StopReason, m.ErrorMessage)
 		}
 	case "agent_end":
 		if e.WillRetry {
@@ -104,8 +103,8 @@ func piRead(t *Talk, line []byte) (ev Event) {
 	case "compaction_end":
 		t.Wait = NoWait
 	case "agent_settled":
-		ev.Report = t.last
-		t.Busy, t.Wait, t.last = false, NoWait, Report{}
+		ev.Report = t.Last
+		t.Busy, t.Wait, t.Last = false, NoWait, Report{}
 	case "extension_ui_request":
 		ev.Request = piRequest(e.ID, unquote(e.Method), unquote(e.Title))
 	}

@@ -17,10 +17,8 @@ import (
 // 0.78.0 writes each line at once; without it pi writes nothing before the first complete reply, and a run that is
 // killed earlier leaves no session. pi runs in the header's cwd.
 var pi = Spec{
-	Name:    catalog.Pi.Name,
-	Binary:  catalog.Pi.Binary,
-	Install: catalog.Pi.Install(),
-	Node:    "22.19.0",
+	Agent: catalog.Pi,
+	Node:  "22.19.0",
 	Version: func(binary string) string {
 		return npmVersion(binary, "@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent")
 	},

@@ -182,6 +182,17 @@ func inputFile(content string) (f *os.File, err error) {
 // waitNoReap waits for a child's end and returns its exit. The child stays a zombie: if this process dies before it has
 // recorded the exit, the process that inherits the zombie can still read it.
 func waitNoReap(pid int) outcome.Exit {
+	for {
+		_, exit, err := Ended(unix.P_PID, pid, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return exit // unknown with another error
+		}
+	}
+}
+
+// Ended waits for the end of a child, as waitid(2) does with these arguments, and returns its pid and its exit: 0 and
+// unknown where none has ended. The child stays a zombie.
+func Ended(of, id, options int) (pid int, exit outcome.Exit, err error) {
 	// siginfo_t for SIGCHLD, as waitid(2) fills it. x/sys leaves the fields unnamed.
 	var info struct {
 		signo, errno, code int32
@@ -191,24 +202,15 @@ func waitNoReap(pid int) outcome.Exit {
 		status             int32
 		_                  [128 - 28]byte
 	}
-	for {
-		err := unix.Waitid(unix.P_PID, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return outcome.Exit{} // unknown
-		}
-		break
-	}
+	err = unix.Waitid(of, id, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT|options, nil)
 	const exited, killed, dumped = 1, 2, 3 // CLD_…
 	switch info.code {
 	case exited:
-		return outcome.ExitCode(int(info.status))
+		exit = outcome.ExitCode(int(info.status))
 	case killed, dumped:
-		return outcome.Signalled(int(info.status))
+		exit = outcome.Signalled(int(info.status))
 	}
-	return outcome.Exit{}
+	return int(info.pid), exit, err
 }
 
 // PID is the agent's process id.

@@ -260,7 +260,7 @@ func TestOOMScore(t *testing.T) {
 	}
 	p.Stop(t.Context(), syscall.SIGKILL, time.Second, func(syscall.Signal) {})
 	wait(p)
-	if _, ok := harness.OOMKills(); !ok {
+	if harness.OOMKills() == nil {
 		t.Log("this machine has no counter of processes killed for memory")
 	}
 }
@@ -268,7 +268,7 @@ func TestOOMScore(t *testing.T) {
 func TestFind(t *testing.T) {
 	var missing *harness.NotFoundError
 	for _, bin := range []string{"/no/such/agent", "no-such-agent", t.TempDir()} {
-		if path, err := harness.Find(pi(t), bin, os.Getenv); !errors.As(err, &missing) || missing.Spec.Install == "" {
+		if path, err := harness.Find(pi(t), bin, os.Getenv); !errors.As(err, &missing) || missing.Spec.Package == "" {
 			t.Errorf("%s: %s, %v", bin, path, err)
 		}
 	}

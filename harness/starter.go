@@ -43,18 +43,19 @@ var mainCalled atomic.Bool
 // the agent or ends the process; in all other processes it returns.
 func Main() {
 	if len(os.Args) > 1 && os.Args[0] == starterName {
-		os.Exit(becomeAgent(os.Args[1], os.Args[1:]))
+		becomeAgent(os.Args[1], os.Args[1:])
+		os.Exit(notBegun)
 	}
 	mainCalled.Store(true)
 }
 
-// becomeAgent waits at the gate and then executes the agent in this process's place. It returns the exit status of a
-// starter whose parent is gone or whose agent can't be executed.
-func becomeAgent(path string, argv []string) int {
+// becomeAgent waits at the gate and then executes the agent in this process's place. It returns in a starter whose
+// parent is gone or whose agent can't be executed.
+func becomeAgent(path string, argv []string) {
 	unix.CloseOnExec(gateFD)
 	defaultAction(syscall.SIGTTOU)
 	if _, err := unix.Write(gateFD, []byte{ready}); err != nil {
-		return notBegun
+		return
 	}
 	order := make([]byte, 1)
 	for {
@@ -63,7 +64,7 @@ func becomeAgent(path string, argv []string) int {
 			continue
 		}
 		if n != 1 {
-			return notBegun
+			return
 		}
 		break
 	}
@@ -72,7 +73,6 @@ func becomeAgent(path string, argv []string) int {
 	if errors.As(err, &errno) {
 		_, _ = unix.Write(gateFD, []byte(strconv.Itoa(int(errno)))) // the parent may be gone
 	}
-	return notBegun
 }
 
 // defaultAction resets a signal that the runner ignores to its default action, which the agent inherits.

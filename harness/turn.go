@@ -126,12 +126,8 @@ func (t *Tally) Turn() outcome.Turn {
 
 // Over reports whether the session has the end of the turn on record, whatever stdout has.
 func (t *Tally) Over() bool {
-	switch t.turn.State {
-	case outcome.Ended, outcome.Errored, outcome.Aborted:
-		return true
-	case outcome.None, outcome.Unfinished:
-	}
-	return false
+	state := t.turn.State
+	return state == outcome.Ended || state == outcome.Errored || state == outcome.Aborted
 }
 
 // Resting reports whether the turn has ended well and no tool is at work: an agent that is silent from here on lingers.

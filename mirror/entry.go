@@ -291,11 +291,7 @@ func beginning(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	head := s[:n]
-	for len(head) > 0 && !utf8.RuneStart(s[len(head)]) {
-		head = head[:len(head)-1]
-	}
-	return head + cutMark([]byte(s))
+	return string(session.WholeRunes([]byte(s[:n]))) + cutMark([]byte(s))
 }
 
 func digest(b []byte) string {

@@ -165,7 +165,7 @@ const (
 // the exit is unknown, because there is no keeper or it died, too.
 func (r *run) learnExit() (outcome.Exit, bool) {
 	for range learnTries {
-		facts, err := r.folder.Facts()
+		facts, err := r.Folder.Facts()
 		if p := runfolder.Replay(facts); err == nil && p.Exit != nil {
 			return *p.Exit, true
 		}

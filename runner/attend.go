@@ -150,23 +150,14 @@ func (r *run) inspect(facts *outcome.Facts, tree harness.Tree) {
 	}
 	r.leftovers = len(tree.Members())
 	if s := r.progress.Spawned; s != nil && s.OOMKills != nil {
-		if now := oomKills(); now != nil && *now > *s.OOMKills {
+		if now := harness.OOMKills(); now != nil && *now > *s.OOMKills {
 			facts.OOM = true
 		}
 	}
-	facts.DiskFull = full(r.record.Cwd) || full(r.folder.Path)
-	if path, _ := r.session(); path != "" {
+	facts.DiskFull = full(r.record.Cwd) || full(r.Folder.Path)
+	if path := r.session(); path != "" {
 		facts.DiskFull = facts.DiskFull || full(filepath.Dir(path)) || atLimit(path)
 	}
-}
-
-// oomKills is the cgroup's count of processes that the kernel killed for memory; nil where it can't be read.
-func oomKills() *int64 {
-	n, ok := harness.OOMKills()
-	if !ok {
-		return nil
-	}
-	return &n
 }
 
 // fullBelow is the free space in bytes below which a disk counts as full.

@@ -24,10 +24,8 @@ const (
 // posted, heartbeats announce an interval of a minute: if the terminal arrived and its answer was lost, heartbeats
 // after the end are noise on the thread.
 func (r *run) beat(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
+	if r.awaitOpen(ctx) != nil {
 		return nil
-	case <-r.opened: // before that the thread has no run
 	}
 	p := pulse{every: r.Heartbeat, spoke: runfolder.Clock(), last: runfolder.Clock()}
 	var flying sync.WaitGroup

@@ -24,7 +24,7 @@ func stopWhen(t *testing.T, cfg runner.Config, file string, cause error) (runner
 	defer cancel(nil)
 	done := make(chan runner.Result, 1)
 	go func() {
-		res, err := runner.Run(ctx, t.Context(), cfg)
+		res, err := runner.RunAlone(ctx, t.Context(), cfg)
 		if err != nil {
 			t.Error(err)
 		}

@@ -72,9 +72,10 @@ type Config struct {
 	// needs no Prompt. nil: the agent has none.
 	TTY *os.File
 
-	// Under a keeper: its process id, the folder that it has taken, and the number of workers before this one.
+	Folder *runfolder.Folder // what the run is recorded in; Run closes it
+
+	// Under a keeper: its process id, and the number of workers before this one.
 	Keeper     int
-	Folder     *runfolder.Folder
 	Restarts   int
 	CloseInput func() error // has the keeper close its end of the agent's input; nil: no keeper
 	Unwritable string       // why the run can be recorded in memory alone: its agent is not started; "": it is on disk
@@ -98,29 +99,15 @@ type intervals struct {
 }
 
 func (c *Config) defaults() {
-	if c.Guard == 0 {
-		c.Guard = DefaultGuard
-	}
-	if c.Heartbeat == 0 {
-		c.Heartbeat = DefaultHeartbeat
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Idle == 0 {
-		c.Idle = DefaultIdle
-	}
-	if c.Unreachable == 0 {
-		c.Unreachable = c.Spec.Unreachable
-	}
+	c.Guard = cmp.Or(c.Guard, DefaultGuard)
+	c.Heartbeat = cmp.Or(c.Heartbeat, DefaultHeartbeat)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.Idle = cmp.Or(c.Idle, DefaultIdle)
+	c.Unreachable = cmp.Or(c.Unreachable, c.Spec.Unreachable)
 	c.intervals.lookEvery = cmp.Or(c.intervals.lookEvery, lookEvery)
 	c.intervals.grace = cmp.Or(c.intervals.grace, grace)
 	c.intervals.retryRead = cmp.Or(c.intervals.retryRead, retryRead)
 	c.intervals.retryPrompt = cmp.Or(c.intervals.retryPrompt, retryPrompt)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Redact == nil {
-		c.Redact = &redact.Redactor{}
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Redact = cmp.Or(c.Redact, &redact.Redactor{})
 }

@@ -33,7 +33,7 @@ type conversation struct {
 
 // newConversation reads what earlier workers of the run have recorded.
 func (r *run) newConversation() (*conversation, error) {
-	j, err := openJournal(r.folder.Path, r.Prompt, r.Spec.Live)
+	j, err := openJournal(r.Folder.Path, r.Prompt, r.Spec.Live)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (c *conversation) addFacts(facts *outcome.Facts, end int) {
 // newAgent prepares the input for a new process that becomes the agent.
 func (c *conversation) newAgent() (stdin *os.File, err error) {
 	if c.input == nil {
-		if c.input, err = stdio.OpenInput(c.run.folder.Path); err != nil {
+		if c.input, err = stdio.OpenInput(c.run.Folder.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +166,7 @@ func (c *conversation) forgetDone() (left int) {
 
 // watchStdout wakes the loop when the agent prints.
 func (c *conversation) watchStdout(ctx context.Context) error {
-	w := session.NewWatch(filepath.Join(c.run.folder.Path, "stdout"))
+	w := session.NewWatch(filepath.Join(c.run.Folder.Path, "stdout"))
 	for ctx.Err() == nil {
 		w.Wait(ctx, time.Minute) // the loop looks each second
 		notify(c.wake)
@@ -198,6 +198,13 @@ func (r *run) resumeEnd(facts outcome.Facts) {
 		return
 	}
 	r.live.shared.finishAgain(facts.Action, facts.Why)
+}
+
+// note records what need not outlive the machine. A record that can't be written costs a repeat at most.
+func (c *conversation) note(what string, records ...live.Record) {
+	if err := c.journal.note(records...); err != nil {
+		c.run.Log.Warn("record "+what, "error", err)
+	}
 }
 
 // fail ends the agent because its input can't be continued.

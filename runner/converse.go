@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"arbe.0sk.ar/runner/harness"
@@ -28,7 +27,7 @@ func (t *talker) act(ctx context.Context, a live.Action) (more bool) {
 		return t.reply(ctx)
 	case live.Ask:
 		t.doubt.asked++
-		t.doubt.barrier = newID()
+		t.doubt.barrier = NewID()
 		return t.write(ctx, t.spec.Barrier(t.talk, t.doubt.barrier))
 	case live.Resolve:
 		return t.resolve(ctx)
@@ -108,9 +107,7 @@ func (t *talker) put(ctx context.Context, id string) bool {
 	}
 	t.reached("written", id)
 	if record.Long {
-		if err := t.journal.note(live.Record{Op: live.OpThrough, ID: m.ID}); err != nil {
-			t.run.Log.Warn("record that a chat is written", "error", err)
-		}
+		t.note("that a chat is written", live.Record{Op: live.OpThrough, ID: m.ID})
 	}
 	return true
 }
@@ -119,11 +116,9 @@ func (t *talker) put(ctx context.Context, id string) bool {
 func (t *talker) content(ctx context.Context, id string) (chat thread.PendingChat, err error) {
 	chat, found := t.shared.chat(id)
 	if !found || chat.Omitted {
-		e, found, err := t.run.Client.EntryWithin(ctx, id, t.run.Timeout)
-		if err != nil || !found {
-			return chat, errors.Join(err, fmt.Errorf("entry %s: found %v", id, found))
+		if chat, err = t.run.readChat(ctx, id); err != nil {
+			return chat, err
 		}
-		chat = thread.ParseInput(e)
 	}
 	if t.isPrompt(id) {
 		chat.Text = t.run.Prompt // the thread's has no secrets, and may be cut
@@ -150,7 +145,7 @@ func imagesOf(chat thread.PendingChat) (images []harness.Image) {
 // interrupt ends the running turn, for a chat or to end the run.
 func (t *talker) interrupt(ctx context.Context, chat string) bool {
 	t.tried = chat == ""
-	id := harness.MessageID(newID(), 0)
+	id := harness.MessageID(NewID(), 0)
 	lines := t.spec.Interrupt(t.talk, id)
 	if lines == nil {
 		t.skipped = chat
@@ -193,9 +188,7 @@ func (t *talker) reply(ctx context.Context) bool {
 		Signal: t.run.signal(thread.TypeAsked), Kind: req.Kind, Text: t.run.Redact.Text(req.Text),
 		Outcome: req.Decision,
 	})
-	if err := t.journal.note(live.Record{Op: live.OpAsked, ID: req.ID}, postRecord(e, 0)); err != nil {
-		t.run.Log.Warn("record a request of the agent", "error", err)
-	}
+	t.note("a request of the agent", live.Record{Op: live.OpAsked, ID: req.ID}, postRecord(e, 0))
 	notify(t.posts)
 	return t.write(ctx, req.Reply)
 }
@@ -214,9 +207,7 @@ func (t *talker) resolve(ctx context.Context) bool {
 		interrupt = l.Interrupt[0]
 	})
 	if was.takeover && interrupt != "" && !t.answered[interrupt] { // it was not written
-		if err := t.journal.note(live.Record{Op: live.OpInterrupt}); err != nil {
-			t.run.Log.Warn("record that an interrupt was not written", "error", err)
-		}
+		t.note("that an interrupt was not written", live.Record{Op: live.OpInterrupt})
 	}
 	for _, s := range open {
 		switch {
@@ -240,9 +231,7 @@ func (t *talker) repeat(ctx context.Context, s live.Sent) bool {
 		}
 	} else if len(m.Images) > 0 || m.Text == "" {
 		t.run.Log.Warn("read a chat again; retrying", "chat", s.Chat, "error", err)
-		if err := t.journal.note(live.Record{Op: live.OpBack, ID: s.ID}); err != nil {
-			t.run.Log.Warn("record that a chat was not written", "error", err)
-		}
+		t.note("that a chat was not written", live.Record{Op: live.OpBack, ID: s.ID})
 		return true
 	}
 	return t.write(ctx, t.spec.Put(t.talk, m))
@@ -255,9 +244,7 @@ func (t *talker) lost(s live.Sent) {
 	case t.spec.Handles:
 		t.drop(live.OpHandled, s.Chat, "an extension of the agent has handled it: the session has no record of it")
 	case t.talk.Queued(s.ID):
-		if err := t.journal.note(live.Record{Op: live.OpBack, ID: s.ID}); err != nil {
-			t.run.Log.Warn("record that a chat is lost", "error", err)
-		}
+		t.note("that a chat is lost", live.Record{Op: live.OpBack, ID: s.ID})
 	case t.doubt.tries >= lostTries:
 		t.refuse(s.Chat, "the agent has accepted it, and its session has no record of it")
 	}
@@ -289,14 +276,15 @@ func (t *talker) closeInput() {
 		t.run.Log.Info("ending the agent's input", "why", why)
 	})
 	t.run.note(runfolder.Fact{Fact: runfolder.FactClosed})
-	t.tellKeeper()
+	t.closeKeeper()
 	if err := t.input.Close(); err != nil {
 		t.run.Log.Warn("close the agent's input", "error", err)
 	}
 	t.closed = runfolder.Clock()
 }
 
-func (t *talker) tellKeeper() {
+// closeKeeper has the keeper close its end of the agent's input.
+func (t *talker) closeKeeper() {
 	if t.run.CloseInput == nil {
 		return
 	}

@@ -69,7 +69,7 @@ func TestDeliverAfterPartition(t *testing.T) {
 					Token:  client.StaticToken("x"),
 					HTTP:   &http.Client{Transport: net},
 				}
-				r := &run{Config: Config{Client: cl, Log: slog.New(slog.DiscardHandler)}, folder: folder}
+				r := &run{Config: Config{Client: cl, Log: slog.New(slog.DiscardHandler), Folder: folder}}
 				m := &mirror.Mirror{
 					Encoder: mirror.Encoder{
 						Namer:  mirror.Namer{Dialect: session.Pi, Session: "s1"},

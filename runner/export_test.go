@@ -1,12 +1,28 @@
 package runner
 
 import (
+	"context"
+	"errors"
 	"syscall"
 	"time"
 
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner/runfolder"
 )
+
+// RunAlone is Run without a keeper: in a folder of its own, unless cfg has one.
+func RunAlone(ctx, abandon context.Context, cfg Config) (res Result, err error) {
+	if cfg.Folder != nil {
+		return Run(ctx, abandon, cfg)
+	}
+	if cfg.Folder, err = runfolder.New(cfg.State, cfg.ThreadID, cfg.RunID); err != nil {
+		return res, err
+	}
+	if cfg.Folder.Used() {
+		return res, errors.Join(ErrTaken, cfg.Folder.Close())
+	}
+	return Run(ctx, abandon, cfg)
+}
 
 // LookEvery is the time between two looks at the agent.
 const LookEvery = lookEvery

@@ -25,16 +25,17 @@ import (
 // decide reads the session to its end, decides the verdict and writes terminal.json.
 func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verdict, []thread.Entry, error) {
 	if d := r.progress.Decided; d != nil {
-		b, err := r.folder.ReadFile("terminal.json")
+		b, err := r.Folder.ReadFile("terminal.json")
 		if err == nil {
-			terminal, err := decodeEntries(b)
+			var terminal []thread.Entry
+			err = json.Unmarshal(b, &terminal)
 			return *d.Verdict, terminal, err
 		}
 		r.Log.Warn("read terminal.json; deciding again", "error", err)
 	}
 	for r.findSession() { // it may be newer than the last look
 	}
-	if path, _ := r.session(); path == "" && r.Spec.FindSession != nil && facts.Action != outcome.ActionNotStarted {
+	if path := r.session(); path == "" && r.Spec.FindSession != nil && facts.Action != outcome.ActionNotStarted {
 		r.Log.Warn("no session file found")
 	}
 	r.readToEnd(abandon)
@@ -48,10 +49,7 @@ func (r *run) decide(abandon context.Context, facts outcome.Facts) (outcome.Verd
 	}
 
 	terminal := r.terminal(v, sum)
-	if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
-		// The terminal is posted anyway. Without the file only the host can end the run after a crash.
-		r.Log.Warn("write terminal.json", "error", err)
-	}
+	r.saveTerminal(terminal)
 	r.note(runfolder.Fact{Fact: runfolder.FactDecided, Verdict: &v, End: &end})
 	tokens, cost := totalsOf(sum.usage)
 	r.Log.Info("verdict", "outcome", v.Outcome, "stop_reason", v.StopReason,
@@ -140,7 +138,13 @@ func (r *run) addUnread(terminal []thread.Entry) {
 	}
 	status.Unread = r.Redact.Text(r.unread.Error())
 	last.Payload = thread.Marshal(status)
-	if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
+	r.saveTerminal(terminal)
+}
+
+// saveTerminal writes terminal.json. If it fails, the terminal is posted anyway: without the file only the host can end
+// the run after a crash.
+func (r *run) saveTerminal(terminal []thread.Entry) {
+	if err := r.Folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
 		r.Log.Warn("write terminal.json", "error", err)
 	}
 }
@@ -197,7 +201,7 @@ const (
 
 // stderrTail is the end of the agent's stderr, redacted.
 func (r *run) stderrTail() string {
-	b, err := stdio.Tail(filepath.Join(r.folder.Path, "stderr"), tailWindow)
+	b, err := stdio.Tail(filepath.Join(r.Folder.Path, "stderr"), tailWindow)
 	if err != nil {
 		return "" // the agent was not started
 	}
@@ -288,9 +292,7 @@ func (r *run) finish(ctx context.Context, terminal []thread.Entry) error {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		r.Log.Warn("the server refused the terminal; posting its bare facts", "error", err)
 		terminal = bare(terminal)
-		if err := r.folder.WriteFile("terminal.json", encodeEntries(terminal)); err != nil {
-			r.Log.Warn("write terminal.json", "error", err)
-		}
+		r.saveTerminal(terminal)
 		if err = r.Client.Finish(ctx, terminal); !errors.As(err, &se) {
 			return err
 		}
@@ -318,10 +320,4 @@ func bare(terminal []thread.Entry) []thread.Entry {
 		}
 	}
 	return small
-}
-
-// decodeEntries decodes the JSON array of encodeEntries.
-func decodeEntries(b []byte) ([]thread.Entry, error) {
-	var entries []thread.Entry
-	return entries, json.Unmarshal(b, &entries)
 }

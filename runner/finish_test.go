@@ -96,7 +96,7 @@ func TestThreadDeleted(t *testing.T) {
 		return fakethread.Fault{Status: 410}
 	})
 	cfg := setup(t, server, "prompt", "touch "+there, "say done")
-	res, err := runner.Run(t.Context(), t.Context(), cfg)
+	res, err := runner.RunAlone(t.Context(), t.Context(), cfg)
 	if !errors.Is(err, runner.ErrUndelivered) || !client.Gone(err) {
 		t.Fatalf("got %v", err)
 	}
@@ -122,7 +122,7 @@ func TestUndelivered(t *testing.T) {
 	})
 	cfg := setup(t, server, "prompt", "say done", "touch "+there)
 	state = cfg.State
-	res, err := runner.Run(t.Context(), ctx, cfg)
+	res, err := runner.RunAlone(t.Context(), ctx, cfg)
 	if !errors.Is(err, runner.ErrUndelivered) {
 		t.Fatalf("got %v", err)
 	}

@@ -30,7 +30,7 @@ func TestBusy(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond) // until the first run is there
 		}
-		_, err := runner.Run(t.Context(), t.Context(), second)
+		_, err := runner.RunAlone(t.Context(), t.Context(), second)
 		runs, listErr := runfolder.List(cfg.State)
 		if listErr != nil || len(runs) != 1 || runs[0].State != "running" || runs[0].AgentPID == 0 {
 			t.Errorf("known are %+v, %v", runs, listErr)

@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"hash"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -26,38 +28,32 @@ type follower struct {
 
 	mu      sync.Mutex
 	stdout  *stdio.Lines // nil: it does not count
+	talk    talkState    // after the lines of stdout so far; of a print run the Sessions alone
 	tally   harness.Tally
-	printed []harness.Session // the agent's sessions, from stdout, in order; mostly without a path
-	offline time.Duration     // since when the agent waits for its provider: clock; 0: it does not
-	digest  hash.Hash         // over the ids of this run's lines
-	lines   int64             // of this run
+	offline time.Duration // since when the agent waits for its provider: clock; 0: it does not
+	digest  hash.Hash     // over the ids of this run's lines
+	lines   int64         // of this run
 	usage   any
 	moved   time.Duration // when the last line came: clock
 
-	// Of a live run.
-	talk   harness.Talk
-	events []harness.Event // what the live loop has not taken yet
-	idles  int             // how often the agent has become idle, those among events included
-	last   harness.Report  // of a turn
-	begun  bool            // there was a line
+	events []harness.Event // of a live run: what the live loop has not taken yet
 }
 
 func (r *run) newFollower() *follower {
 	f := &follower{digest: sha256.New(), moved: runfolder.Clock()}
 	if r.Spec.Report != nil && r.TTY == nil {
-		f.report, f.stdout = r.Spec.Report, &stdio.Lines{Path: filepath.Join(r.folder.Path, "stdout")}
+		f.report, f.stdout = r.Spec.Report, &stdio.Lines{Path: filepath.Join(r.Folder.Path, "stdout")}
 		f.tally.OnStdout = r.Spec.EndsOnStdout
 	}
 	if r.Live {
-		f.stdout = &stdio.Lines{Path: filepath.Join(r.folder.Path, "stdout"), Whole: true}
+		f.stdout = &stdio.Lines{Path: filepath.Join(r.Folder.Path, "stdout"), Whole: true}
 		f.live, f.tally.OnStdout = r.Spec.Live, r.Spec.EndsOnStdout
-		h, err := readTalk(r.folder.Path)
-		if err != nil {
+		err := readJSON(filepath.Join(r.Folder.Path, talkFile), &f.talk)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.Log.Warn("read the conversation so far; reading all that the agent's stdout still has", "error", err)
 		}
-		f.stdout.At, f.talk, f.last, f.begun, f.idles = h.At, h.Talk, h.Report, h.Printed, h.Idles
-		if f.printed = h.Sessions; h.Printed {
-			f.tally.AddReport(h.Report)
+		if f.stdout.At = f.talk.At; f.talk.Printed {
+			f.tally.AddReport(f.talk.Report)
 		}
 	}
 	return f
@@ -93,12 +89,12 @@ func (f *follower) parse(line []byte) harness.Report {
 	if f.live == nil {
 		return f.report(line)
 	}
-	ev := f.live.Read(&f.talk, line)
+	ev := f.live.Read(&f.talk.Talk, line)
 	if ev.Idle {
-		f.idles++
+		f.talk.Idles++
 	}
-	if f.begun = true; ev.Mark != session.NoMark {
-		f.last = ev.Report
+	if f.talk.Printed = true; ev.Mark != session.NoMark {
+		f.talk.Report = ev.Report
 	}
 	if ev.Idle || ev.Accepted != "" || ev.Refused != "" || ev.Answered != "" || len(ev.Dropped) > 0 ||
 		ev.Request != nil || ev.OpenError != "" {
@@ -113,18 +109,15 @@ func (f *follower) conversation() (talk harness.Talk, events []harness.Event, id
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	events, f.events = f.events, nil
-	return f.talk, events, f.idles
+	return f.talk.Talk, events, f.talk.Idles
 }
 
-// talkState returns what readTalk reads; false while there are events that nobody has taken.
+// talkState returns the content of talkFile; false while there are events that nobody has taken.
 func (f *follower) talkState() (talkState, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := talkState{
-		At: f.stdout.Taken(), Talk: f.talk, Report: f.last, Printed: f.begun, Idles: f.idles,
-		Sessions: f.printed,
-	}
-	return h, len(f.events) == 0
+	f.talk.At = f.stdout.Taken()
+	return f.talk, len(f.events) == 0
 }
 
 // over reports whether the session has the end of the turn on record.
@@ -143,14 +136,14 @@ func (f *follower) turn() outcome.Turn {
 
 // print notes a session that the agent has printed; "" for none.
 func (f *follower) print(id string) {
-	if id == "" || slices.ContainsFunc(f.printed, func(s harness.Session) bool { return s.ID == id }) {
+	if id == "" || slices.ContainsFunc(f.talk.Sessions, func(s harness.Session) bool { return s.ID == id }) {
 		return
 	}
 	s := harness.Session{ID: id}
-	if f.talk.Session.ID == id {
-		s.Path = f.talk.Session.Path
+	if printed := f.talk.Talk.Session; printed.ID == id {
+		s.Path = printed.Path
 	}
-	f.printed = append(f.printed, s)
+	f.talk.Sessions = append(f.talk.Sessions, s)
 }
 
 // sessions returns the agent's sessions that it has printed so far, in order.
@@ -158,7 +151,7 @@ func (f *follower) sessions() []harness.Session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_ = f.readStdout(false) // the next call retries
-	return f.printed[:len(f.printed):len(f.printed)]
+	return slices.Clip(f.talk.Sessions)
 }
 
 // offlineSince returns since when the agent waits for its provider (clock); 0 if it does not.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,10 +27,10 @@ type talk struct {
 	conn       *os.File
 	stderr     *crashPipe
 	job        []byte
-	closeInput func()
-	done       chan struct{} // closed when the worker has closed its end
+	closeInput func() error
+	running    sync.WaitGroup // of run, which ends when the worker has closed its end
 
-	// Valid once done is closed.
+	// Valid once run has ended.
 	asked  bool // the worker has asked for its job
 	status int
 	ended  bool // status is valid
@@ -44,14 +45,13 @@ func newTalk(job []byte) (t *talk, worker *os.File, err error) {
 	if err := unix.SetNonblock(fds[0], true); err != nil { // so that the keeper needs no thread for it
 		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
 	}
-	t = &talk{conn: os.NewFile(uintptr(fds[0]), "worker"), job: job, done: make(chan struct{})}
+	t = &talk{conn: os.NewFile(uintptr(fds[0]), "worker"), job: job}
 	return t, os.NewFile(uintptr(fds[1]), "keeper"), nil
 }
 
 // run reads the worker's messages until its end of the socket is closed. It sends the job only after the worker is
 // ready: until a process has hidden, others of the same user can read its memory.
 func (t *talk) run() {
-	defer close(t.done)
 	words := bufio.NewScanner(t.conn)
 	for words.Scan() {
 		switch word := words.Text(); {
@@ -64,7 +64,7 @@ func (t *talk) run() {
 				return
 			}
 		case word == wordClose:
-			t.closeInput()
+			_ = t.closeInput() // nothing is left in it that the agent is to read
 		case strings.HasPrefix(word, wordStatus):
 			n, err := strconv.Atoi(strings.TrimPrefix(word, wordStatus))
 			t.status, t.ended = n, err == nil
@@ -121,22 +121,19 @@ const lastWords = time.Second
 // close ends the talk with a dead worker. It does not wait for another process that has the worker's end open.
 func (t *talk) close() error {
 	err := t.conn.SetReadDeadline(time.Now().Add(lastWords))
-	<-t.done
+	t.running.Wait()
 	return errors.Join(err, t.conn.Close())
 }
 
-// Handover is a worker's end of the socket to its keeper.
-type Handover struct{ conn *os.File }
-
-// NewHandover returns the worker's end, given the socket that the worker has inherited.
-func NewHandover(conn *os.File) *Handover { return &Handover{conn} }
+// Handover is a worker's end of the socket to its keeper, which the worker has inherited.
+type Handover struct{ Conn *os.File }
 
 // Job asks the keeper for the job, and returns it. The process must have hidden before (Hide).
-func (h *Handover) Job() ([]byte, error) {
-	if _, err := io.WriteString(h.conn, wordReady+"\n"); err != nil {
+func (h Handover) Job() ([]byte, error) {
+	if _, err := io.WriteString(h.Conn, wordReady+"\n"); err != nil {
 		return nil, fmt.Errorf("ask the keeper for the job: %w", err)
 	}
-	job, err := io.ReadAll(h.conn)
+	job, err := io.ReadAll(h.Conn)
 	if err == nil && len(job) == 0 {
 		err = io.ErrUnexpectedEOF
 	}
@@ -147,13 +144,13 @@ func (h *Handover) Job() ([]byte, error) {
 }
 
 // CloseInput has the keeper close its end of the agent's input.
-func (h *Handover) CloseInput() error {
-	_, err := io.WriteString(h.conn, wordClose+"\n")
+func (h Handover) CloseInput() error {
+	_, err := io.WriteString(h.Conn, wordClose+"\n")
 	return err
 }
 
 // Report reports to the keeper that the run has ended, with the exit status, and closes the socket.
-func (h *Handover) Report(status int) error {
-	_, err := fmt.Fprintf(h.conn, "%s%d\n", wordStatus, status)
-	return errors.Join(err, h.conn.Close())
+func (h Handover) Report(status int) error {
+	_, err := fmt.Fprintf(h.Conn, "%s%d\n", wordStatus, status)
+	return errors.Join(err, h.Conn.Close())
 }

@@ -3,14 +3,18 @@ package runner
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"math"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +23,8 @@ import (
 	"arbe.0sk.ar/runner/runner/live"
 	"arbe.0sk.ar/runner/runner/runfolder"
 	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
+	"arbe.0sk.ar/runner/thread/client"
 )
 
 // journalFile is the journal of a live run's input, in the run's folder: a live.Record a line.
@@ -190,20 +196,7 @@ type talkState struct {
 	Printed bool           // there was a line
 	Idles   int            // how often the agent has become idle
 
-	Sessions []harness.Session // those that the agent has printed, in order
-}
-
-// readTalk reads the file in the run's folder; the zero value where there is none.
-func readTalk(folder string) (h talkState, err error) {
-	if err = readJSON(filepath.Join(folder, talkFile), &h); errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return h, err
-}
-
-// writeTalk writes the file that readTalk reads. It does not sync: after a crash of the machine there is no agent.
-func writeTalk(folder string, h talkState) error {
-	return writeJSON(filepath.Join(folder, talkFile), h)
+	Sessions []harness.Session // those that the agent has printed, in order; mostly without a path
 }
 
 // readJSON reads a file of the run's folder.
@@ -222,4 +215,91 @@ func writeJSON(path string, v any) error {
 		return err
 	}
 	return runfolder.Replace(path, b)
+}
+
+// postRecord is the record of an entry to post once the lines before line are on the thread.
+func postRecord(e thread.Entry, line int) live.Record {
+	return live.Record{Op: live.OpPost, ID: e.ID, Line: line, Entry: e.AppendJSON(nil)}
+}
+
+// postOn posts the conversation's entries as they come, until ctx is done.
+func (c *conversation) postOn(ctx context.Context) error {
+	logged := ""
+	for wait := time.Duration(0); ; {
+		var timer <-chan time.Time
+		if wait > 0 {
+			timer = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.posts:
+		case <-timer:
+		}
+		if c.run.awaitOpen(ctx) != nil {
+			return nil
+		}
+		wait = 0
+		err := c.post(ctx, c.run.trail.Next())
+		switch {
+		case errors.Is(err, errLinesFirst):
+			wait = postPoll
+		case err != nil && ctx.Err() == nil:
+			if wait = retryPost; err.Error() != logged {
+				c.run.Log.Warn("post an entry of the live run; retrying", "error", err)
+				logged = err.Error()
+			}
+		}
+	}
+}
+
+// Waits before the next try to post.
+const (
+	postPoll  = 50 * time.Millisecond // where lines come first
+	retryPost = 2 * time.Second       // after an error
+)
+
+// errLinesFirst: lines come before the next entry.
+var errLinesFirst = errors.New("lines are to be posted first")
+
+// postAll posts all that is left. The run's lines are on the thread.
+func (c *conversation) postAll(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	return c.post(ctx, math.MaxInt)
+}
+
+// post posts the entries whose lines are before posted.
+func (c *conversation) post(ctx context.Context, posted int) error {
+	var posts []live.Post
+	c.journal.view(func(l *live.Ledger) { posts = slices.Clone(l.Posts) })
+	for _, p := range posts {
+		if p.Line > posted {
+			return errLinesFirst
+		}
+		var e thread.Entry
+		if err := json.Unmarshal(p.Entry, &e); err != nil {
+			return err
+		}
+		_, err := c.run.post(ctx, []thread.Entry{e})
+		var se *client.StatusError
+		if errors.As(err, &se) {
+			switch se.Status {
+			case http.StatusConflict: // it is there, from a worker before
+				err = nil
+			case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+				c.run.Log.Warn("the server refused an entry of the live run", "id", e.ID, "error", err)
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		c.note("a posted entry", live.Record{Op: live.OpPosted, ID: p.ID})
+	}
+	if err := c.journal.compact(); err != nil {
+		c.run.Log.Warn("shorten the journal", "error", err)
+	}
+	return nil
 }

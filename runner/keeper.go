@@ -47,18 +47,18 @@ type Keeper struct {
 	worker   int            // pid; 0 between two workers
 	stopped  stillness      // of the worker
 	policy   restarts
-	image    *image
-	noImage  bool // this kernel has none
+	image    *os.File // newImage
+	noImage  bool     // this kernel has none
 	givenUp  bool
-	input    stdio.KeptInput
+	input    *stdio.Input     // nil: not open
 	came     []syscall.Signal // orders so far: the next worker gets all, because a dead one may have missed some
 }
 
 // ErrGivenUp: no worker could bring the run to its end. Its folder keeps what is recorded.
 var ErrGivenUp = errors.New("the runner's worker dies again and again")
 
-// enough is the number of orders to stop after which the runner stops at once.
-const enough = 3
+// EnoughSignals is the number of orders to stop after which the runner stops at once.
+const EnoughSignals = 3
 
 // Keep runs workers until one has brought the run to its end, and returns the exit status that it reported.
 func (k *Keeper) Keep() (status int, err error) {
@@ -69,10 +69,10 @@ func (k *Keeper) Keep() (status int, err error) {
 	stop := k.listen()
 	defer stop()
 	if k.Live {
-		if err := k.input.Open(k.Folder.Path); err != nil { // a worker holds it open, too
+		if k.input, err = stdio.OpenInput(k.Folder.Path); err != nil { // a worker holds it open, too
 			k.Log.Warn("open the agent's input; a worker that dies ends it", "error", err)
 		}
-		defer k.input.Close()
+		defer k.input.Close() // nothing is left in it that the agent is to read
 	}
 	var was *unix.Termios
 	if k.TTY != nil {
@@ -83,7 +83,7 @@ func (k *Keeper) Keep() (status int, err error) {
 	for {
 		l := k.live()
 		if was != nil {
-			if err := restoreTerminal(k.TTY, was); err != nil {
+			if err := stdio.Restore(k.TTY, was); err != nil {
 				k.Log.Warn("restore terminal", "error", err)
 			}
 		}
@@ -113,7 +113,7 @@ func (k *Keeper) Keep() (status int, err error) {
 			k.policy.again()
 			more = true
 		}
-		if !more || l.stillborn() && len(k.came) >= enough {
+		if !more || l.stillborn() && len(k.came) >= EnoughSignals {
 			return 0, k.giveUp()
 		}
 		k.pause(wait)
@@ -157,7 +157,7 @@ func (k *Keeper) live() (l life) {
 	if err != nil {
 		return life{err: err}
 	}
-	go talk.run()
+	talk.running.Go(talk.run)
 	l.how = k.attend()
 	if _, err := talk.stderr.WriteTo(k.Crash); err != nil {
 		k.Log.Debug("read worker's stderr", "error", err)
@@ -195,7 +195,7 @@ func (k *Keeper) start() (t *talk, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: k.TTY == nil, Pdeathsig: syscall.SIGCONT}
 	if k.policy.all > 0 { // there may be an agent
 		if i := k.hiddenImage(); i != nil {
-			cmd.Path = i.path()
+			cmd.Path = fmt.Sprintf("/proc/self/fd/%d", i.Fd()) // as the child has it
 		}
 	}
 	if err := errors.Join(cmd.Start(), its.Close(), itsErr.Close()); err != nil { // the worker has its own copies
@@ -207,7 +207,7 @@ func (k *Keeper) start() (t *talk, err error) {
 }
 
 // hiddenImage is the program image for workers that the agent can't read; nil: this kernel has none.
-func (k *Keeper) hiddenImage() *image {
+func (k *Keeper) hiddenImage() *os.File {
 	if k.image == nil && !k.noImage {
 		var err error
 		if k.image, err = newImage(); err != nil {
@@ -249,7 +249,7 @@ func (k *Keeper) pause(d time.Duration) {
 		select {
 		case sig := <-k.orders:
 			k.forward(sig.(syscall.Signal))
-			if len(k.came) >= enough {
+			if len(k.came) >= EnoughSignals {
 				return
 			}
 		case <-timer.C:

@@ -51,7 +51,7 @@ func goLive(t *testing.T, server *fakethread.Server, cfg runner.Config, read str
 	g := &going{t: t, server: server, cfg: cfg, read: read, done: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(g.done)
-		g.res, g.err = runner.Run(ctx, t.Context(), cfg)
+		g.res, g.err = runner.RunAlone(ctx, t.Context(), cfg)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -87,7 +87,7 @@ func worker(job string) int {
 		}
 		select {}
 	})
-	_, err := runner.Run(context.Background(), context.Background(), cfg)
+	_, err := runner.RunAlone(context.Background(), context.Background(), cfg)
 	fmt.Fprintln(os.Stderr, "the worker ended:", err)
 	return 1
 }

@@ -34,7 +34,7 @@ func lostRun(t *testing.T, plan ...string) (cfg runner.Config, server *fakethrea
 		return fakethread.Fault{}
 	})
 	cfg = setup(t, server, plan...)
-	res, err := runner.Run(t.Context(), ctx, cfg)
+	res, err := runner.RunAlone(t.Context(), ctx, cfg)
 	if err == nil {
 		t.Fatalf("the run ended: %+v", res)
 	}

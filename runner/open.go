@@ -22,17 +22,14 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// newID returns a new unique id that sorts by time.
-func newID() string {
+// NewID returns a new unique id that sorts by time.
+func NewID() string {
 	id, err := uuid.NewV7()
 	if err != nil {
 		panic(err) // the system's random source can't fail
 	}
 	return id.String()
 }
-
-// NewRunID returns the id for a run that was started without one.
-func NewRunID() string { return newID() }
 
 func promptID(run string) string  { return run + ".prompt" }
 func runningID(run string) string { return run + ".running" }
@@ -134,6 +131,16 @@ func (r *run) ensureOpen(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// awaitOpen waits until the thread has the first entries: before that it has no run. Its error is that of ctx.
+func (r *run) awaitOpen(ctx context.Context) error {
+	select {
+	case <-r.opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // settle changes the first entries after the server has refused some: it drops those that the host has posted, and cuts

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"syscall"
 
 	"arbe.0sk.ar/runner/harness"
@@ -23,21 +24,23 @@ func Recover(ctx context.Context, cfg Config, done func(runfolder.Known, outcome
 	cfg.defaults()
 	runs, err := runfolder.List(cfg.State)
 	errs := []error{err}
-	for i := len(runs) - 1; i >= 0; i-- {
-		k := runs[i]
+	for _, k := range slices.Backward(runs) {
 		if k.Thread != cfg.ThreadID || !k.Left() {
 			continue
 		}
-		v, err := recoverRun(ctx, cfg, k, untilOf(runs, k))
-		if errors.Is(err, errNeverBegan) {
+		v := outcome.Verdict{}
+		folder, err := runfolder.New(cfg.State, k.Thread, k.Run) // an error: another runner has it
+		if err == nil {
+			v, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
+		}
+		switch {
+		case errors.Is(err, errNeverBegan):
 			cfg.Log.Info("removed a run that the server had refused", "run", k.Run)
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			errs = append(errs, fmt.Errorf("run %s: %w", k.Run, err))
-			continue
+		default:
+			done(k, v)
 		}
-		done(k, v)
 	}
 	return errors.Join(errs...)
 }
@@ -53,31 +56,27 @@ func (r *run) finishLost(ctx context.Context) (all bool) {
 	all = err == nil
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	for i := len(runs) - 1; i >= 0; i-- {
-		k := runs[i]
+	cfg := Config{
+		Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State,
+		Heartbeat: r.Heartbeat, Timeout: r.Timeout, Client: r.Client, Redact: r.Redact, Log: r.Log, passing: true,
+	}
+	for _, k := range slices.Backward(runs) {
 		if k.Run == r.RunID || !k.Left() {
 			continue
 		}
 		folder, err := runfolder.Open(k.Path, nil) // this run has the thread's lock
 		if err == nil {
-			cfg := Config{
-				Version: r.Version, ThreadID: r.ThreadID, Author: r.Author, Environ: r.Environ, State: r.State,
-				Heartbeat: r.Heartbeat,
-				Timeout:   r.Timeout, Client: r.Client, Redact: r.Redact, Log: r.Config.Log, passing: true,
-			}
 			_, err = finishRun(ctx, cfg, k, untilOf(runs, k), folder)
 		}
-		if errors.Is(err, errNeverBegan) {
+		switch {
+		case errors.Is(err, errNeverBegan):
 			r.Log.Info("removed a run that the server had refused", "refused_run", k.Run)
-			continue
-		}
-		if err != nil {
-			r.Log.Warn("finish lost run; arbe-pi-runner recover retries",
-				"lost_run", k.Run, "error", err)
+		case err != nil:
+			r.Log.Warn("finish lost run; arbe-pi-runner recover retries", "lost_run", k.Run, "error", err)
 			all = false
-			continue
+		default:
+			r.Log.Info("finished lost run", "lost_run", k.Run)
 		}
-		r.Log.Info("finished lost run", "lost_run", k.Run)
 	}
 	return all
 }
@@ -95,14 +94,6 @@ func untilOf(runs []runfolder.Known, k runfolder.Known) (until int) {
 		}
 	}
 	return until
-}
-
-func recoverRun(ctx context.Context, cfg Config, k runfolder.Known, until int) (outcome.Verdict, error) {
-	folder, err := runfolder.New(cfg.State, k.Thread, k.Run)
-	if err != nil {
-		return outcome.Verdict{}, err // another runner has it
-	}
-	return finishRun(ctx, cfg, k, until, folder)
 }
 
 // errNeverBegan: the run's folder is removed, because the thread has no such run.
@@ -127,41 +118,45 @@ func removeRefused(ctx context.Context, cl *client.Client, k runfolder.Known) er
 func finishRun(
 	ctx context.Context, cfg Config, k runfolder.Known, until int, folder *runfolder.Folder,
 ) (outcome.Verdict, error) {
-	if k.State == runfolder.StateRefused {
-		if err := removeRefused(ctx, cfg.Client, k); err != nil {
-			return outcome.Verdict{}, errors.Join(err, folder.Close())
-		}
-	}
-	spec, err := harness.Lookup(k.Harness)
-	if err != nil {
-		return outcome.Verdict{}, errors.Join(err, folder.Close())
-	}
-	rec, err := folder.Record()
-	if err != nil {
-		return outcome.Verdict{}, errors.Join(err, folder.Close())
-	}
-	log := cfg.Log.With("run", k.Run)
-	endAgent(rec, folder, nil, log)
-	facts, err := folder.Facts()
-	if err != nil {
-		return outcome.Verdict{}, errors.Join(err, folder.Close())
-	}
-	if p := runfolder.Replay(facts); p.Spawned == nil && p.NotStarted == nil && p.Decided == nil {
-		// Its runner died before it started the agent. Nobody starts it now.
-		why := "the runner died before it could start the agent"
-		if p.TurnedAway {
-			why = "the thread server refused the run before its agent was started"
-		}
-		fact := runfolder.Fact{Fact: runfolder.FactNotStarted, Why: why, Status: StatusNotStarted}
-		if err := folder.Note(fact); err != nil {
-			return outcome.Verdict{}, errors.Join(err, folder.Close())
-		}
-	}
-	cfg.Restarts = maxRestarts + 1 + len(facts) // so that its heartbeats get new numbers
-	cfg.Spec, cfg.RunID, cfg.Folder, cfg.Log, cfg.Cwd, cfg.Session = spec, k.Run, folder, log, k.Cwd, k.Session
+	cfg.RunID, cfg.Folder, cfg.Log, cfg.Cwd, cfg.Session = k.Run, folder, cfg.Log.With("run", k.Run), k.Cwd, k.Session
 	cfg.until = until
+	if err := cfg.takeUp(ctx, k); err != nil {
+		return outcome.Verdict{}, errors.Join(err, folder.Close())
+	}
 	res, err := Run(ctx, ctx, cfg)
 	return res.Verdict, err
+}
+
+// takeUp prepares cfg and the folder of the lost run k for its last worker, and ends an agent that still runs.
+func (c *Config) takeUp(ctx context.Context, k runfolder.Known) (err error) {
+	if k.State == runfolder.StateRefused {
+		if err := removeRefused(ctx, c.Client, k); err != nil {
+			return err
+		}
+	}
+	if c.Spec, err = harness.Lookup(k.Harness); err != nil {
+		return err
+	}
+	rec, err := c.Folder.Record()
+	if err != nil {
+		return err
+	}
+	endAgent(rec, c.Folder, nil, c.Log)
+	facts, err := c.Folder.Facts()
+	if err != nil {
+		return err
+	}
+	c.Restarts = maxRestarts + 1 + len(facts) // so that its heartbeats get new numbers
+	p := runfolder.Replay(facts)
+	if p.Spawned != nil || p.NotStarted != nil || p.Decided != nil {
+		return nil
+	}
+	// Its runner died before it started the agent. Nobody starts it now.
+	why := "the runner died before it could start the agent"
+	if p.TurnedAway {
+		why = "the thread server refused the run before its agent was started"
+	}
+	return c.Folder.Note(runfolder.Fact{Fact: runfolder.FactNotStarted, Why: why, Status: StatusNotStarted})
 }
 
 // stopAdopted ends an agent that is not a child of this process. One that KILL does not end counts as ended with an

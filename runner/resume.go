@@ -58,7 +58,7 @@ func (r *run) readThread(ctx context.Context) (*threadLines, *hydrate.Rebuilder,
 	lines := &threadLines{}
 	rebuilder := &hydrate.Rebuilder{
 		Dialect: r.Spec.Dialect, NextPrompt: promptID(r.RunID), DefaultCwd: r.Cwd,
-		TempDir: r.folder.Path,
+		TempDir: r.Folder.Path,
 	}
 	pending, promptLength := &thread.Pending{}, 0
 	err := r.Client.ReadAll(ctx, r.Timeout, func(e thread.Entry) error {
@@ -198,7 +198,7 @@ func (r *run) continueFile(own ownFile, lines *threadLines, readErr error) (sess
 // is kept under another name.
 func (r *run) rebuild(own ownFile, lines *threadLines, rebuilder *hydrate.Rebuilder) (sessionFile, error) {
 	now := time.Now()
-	plan, err := rebuilder.Plan(newID(), now)
+	plan, err := rebuilder.Plan(NewID(), now)
 	if err != nil {
 		return sessionFile{}, err
 	}

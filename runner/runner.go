@@ -76,7 +76,6 @@ type Result struct {
 // run is the state of a Run.
 type run struct {
 	Config
-	folder       *runfolder.Folder
 	record       runfolder.Record
 	progress     runfolder.Progress // of the workers before this one
 	created      bool               // this run made the session file
@@ -119,28 +118,15 @@ type run struct {
 // what is not delivered by then stays in the run's folder (ErrUndelivered).
 func Run(ctx, abandon context.Context, cfg Config) (Result, error) {
 	cfg.defaults()
-	folder := cfg.Folder
-	if folder == nil {
-		var err error
-		if folder, err = runfolder.New(cfg.State, cfg.ThreadID, cfg.RunID); err != nil {
-			return Result{}, err
-		}
-		if folder.Used() {
-			return Result{Folder: folder.Path}, errors.Join(used(cfg.RunID), folder.Close())
-		}
-	}
 	r := &run{
-		Config: cfg, folder: folder, opened: make(chan struct{}), trail: &trail{grown: make(chan struct{}, 1)},
+		Config: cfg, opened: make(chan struct{}), trail: &trail{grown: make(chan struct{}, 1)},
+		subagents: subagents{known: map[string]bool{}, others: map[string]bool{}},
 	}
 	res, err := r.run(ctx, abandon)
 	if cfg.Unwritable == "" {
-		res.Folder = folder.Place()
+		res.Folder = r.Folder.Place()
 	}
-	return res, errors.Join(err, folder.Close())
-}
-
-func used(runID string) error {
-	return fmt.Errorf("%w: run %s was begun on this machine already", ErrTaken, runID)
+	return res, errors.Join(err, r.Folder.Close())
 }
 
 func (r *run) run(ctx, abandon context.Context) (Result, error) {
@@ -154,7 +140,7 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 	}
 	var mute error
 	if r.Live {
-		if r.live, mute = r.newConversation(); mute != nil { // nobody knows what the agent has had
+		if r.live, mute = r.newConversation(); mute != nil { // no record shows what the agent has had
 			r.Live = false
 		}
 		defer r.live.close() // what is noted is written
@@ -221,12 +207,12 @@ func (r *run) run(ctx, abandon context.Context) (Result, error) {
 // begin makes the run's record, or reads the one of an earlier worker. notStarted is why the agent can't be started;
 // the run still gets its first entries and its terminal.
 func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error) {
-	r.record, err = r.folder.Record()
+	r.record, err = r.Folder.Record()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		r.record = runfolder.Record{
 			Thread: r.ThreadID, Run: r.RunID, Harness: r.Spec.Name, Cwd: r.Cwd, Named: r.Session != "",
-			Live: r.Live, PID: r.pid(), Instance: newID(), Boot: runfolder.BootID(), Clock: runfolder.Clock(),
+			Live: r.Live, PID: r.pid(), Instance: NewID(), Boot: runfolder.BootID(), Clock: runfolder.Clock(),
 			Started: time.Now().UTC(),
 		}
 		if r.Resume { // which may take long, while the thread has the run as running
@@ -235,7 +221,7 @@ func (r *run) begin(ctx context.Context) (notStarted *NotStartedError, err error
 	case err != nil:
 		return nil, err
 	default:
-		facts, err := r.folder.Facts()
+		facts, err := r.Folder.Facts()
 		if err != nil {
 			return nil, err
 		}
@@ -315,7 +301,7 @@ func (r *run) prepare(ctx context.Context) *NotStartedError {
 func (r *run) saveRecord() {
 	b, err := r.record.Encode()
 	if err == nil {
-		err = r.folder.WriteFile("run.json", b)
+		err = r.Folder.WriteFile("run.json", b)
 	}
 	if err != nil {
 		r.Log.Warn("write run.json; if keeper and worker die, only the host can end the run", "error", err)
@@ -341,7 +327,7 @@ func (r *run) turnedAway(why error) (err error) {
 	if r.created {
 		err = os.Remove(r.record.Session)
 	}
-	return errors.Join(err, os.RemoveAll(r.folder.Path))
+	return errors.Join(err, os.RemoveAll(r.Folder.Path))
 }
 
 // newMirror is the run's opener.
@@ -379,7 +365,7 @@ func (r *run) newMirror(k int, id string, before *mirror.Mirror, last bool) *mir
 // saveCursor saves the position up to which the last session is on the thread. A full disk must not keep lines from the
 // thread: a stale cursor costs posting some of them again.
 func (r *run) saveCursor(p session.Position) {
-	if err := r.folder.SaveCursor(p); err != nil {
+	if err := r.Folder.SaveCursor(p); err != nil {
 		r.Log.Debug("save cursor", "error", err)
 	}
 }
@@ -387,14 +373,14 @@ func (r *run) saveCursor(p session.Position) {
 // mirrorNotes is the path of the notes of the mirror of session k.
 func (r *run) mirrorNotes(k int) string {
 	if k == 0 {
-		return filepath.Join(r.folder.Path, "mirror.notes")
+		return filepath.Join(r.Folder.Path, "mirror.notes")
 	}
-	return filepath.Join(r.folder.Path, fmt.Sprintf("mirror-%d.notes", k))
+	return filepath.Join(r.Folder.Path, fmt.Sprintf("mirror-%d.notes", k))
 }
 
 // cursor is the position of the first line of the last session to post, where that is behind p.
 func (r *run) cursor(p session.Position) session.Position {
-	if saved := runfolder.Cursor(r.folder.Path); saved.Index > p.Index {
+	if saved := runfolder.Cursor(r.Folder.Path); saved.Index > p.Index {
 		return saved
 	}
 	return p
@@ -424,7 +410,7 @@ func (r *run) post(ctx context.Context, entries []thread.Entry) (client.Ack, err
 
 // note records a fact. A full or broken disk must not end the run: this process has the fact in memory.
 func (r *run) note(f runfolder.Fact) {
-	if err := r.folder.Note(f); err != nil {
+	if err := r.Folder.Note(f); err != nil {
 		r.Log.Warn("record fact", "fact", f.Fact, "error", err)
 	}
 }
@@ -432,13 +418,10 @@ func (r *run) note(f runfolder.Fact) {
 // start runs f in a goroutine. stop cancels f's context and waits for its return; it may be called twice.
 func start(ctx context.Context, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = f(ctx) // the loops handle their errors
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { _ = f(ctx) }) // the loops handle their errors
 	return func() {
 		cancel()
-		<-done
+		running.Wait()
 	}
 }

@@ -72,7 +72,7 @@ func setup(t *testing.T, server *fakethread.Server, plan ...string) runner.Confi
 
 func run(t *testing.T, cfg runner.Config) (runner.Result, error) {
 	t.Helper()
-	return runner.Run(t.Context(), t.Context(), cfg)
+	return runner.RunAlone(t.Context(), t.Context(), cfg)
 }
 
 // types are the thread's entries in short: the type, and what makes it what it is. Heartbeats are left out: their

@@ -40,7 +40,7 @@ func (r *run) prepareSession(ctx context.Context) (sessionFile, error) {
 		}
 	}
 	// A new session, a named one, or a resume of a thread that has none.
-	s := sessionFile{path: r.Session, id: newID()}
+	s := sessionFile{path: r.Session, id: NewID()}
 	if made, err := r.newSession(&s); made || err != nil {
 		return s, err
 	}

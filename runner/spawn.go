@@ -21,7 +21,7 @@ import (
 // ends are the agent's input and output: a terminal or files.
 type ends struct {
 	input   *os.File        // the agent's end of its input; nil where the run is not live
-	screen  *terminal       // a person's terminal; nil where the agent has files
+	screen  *stdio.Terminal // a person's terminal; nil where the agent has files
 	outputs []*stdio.Output // stdout and stderr; nil where the agent has a terminal
 }
 
@@ -53,7 +53,7 @@ func (r *run) spawn(ctx context.Context) (outcome.Facts, error) {
 	facts := r.attend(ctx, p, tree, outcome.Facts{}, io.outputs)
 	stopPass() // the agent's last output is on the person's terminal before that is restored
 	if io.screen != nil {
-		if err := io.screen.close(); err != nil {
+		if err := io.screen.Close(); err != nil {
 			r.Log.Warn("restore terminal", "error", err)
 		}
 	}
@@ -85,7 +85,7 @@ func (r *run) openEnds() (ends, error) {
 		}
 		return ends{input: input, outputs: outputs}, nil
 	}
-	screen, err := newTerminal(r.TTY, r.TTY)
+	screen, err := stdio.NewTerminal(r.TTY)
 	if err != nil {
 		return ends{}, fmt.Errorf("make pseudo-terminal: %w", err)
 	}
@@ -95,7 +95,7 @@ func (r *run) openEnds() (ends, error) {
 // close closes the files of an agent that was not started, and restores the person's terminal.
 func (s ends) close() (err error) {
 	if s.screen != nil {
-		err = s.screen.close()
+		err = s.screen.Close()
 	}
 	if s.input != nil {
 		err = errors.Join(err, s.input.Close())
@@ -108,11 +108,11 @@ func (s ends) close() (err error) {
 
 // openOutputs opens the files of the agent's stdout and stderr.
 func (r *run) openOutputs() ([]*stdio.Output, error) {
-	stdout, err := stdio.NewOutput(r.folder.Path, "stdout")
+	stdout, err := stdio.NewOutput(r.Folder.Path, "stdout")
 	if err != nil {
 		return nil, err
 	}
-	stderr, err := stdio.NewOutput(r.folder.Path, "stderr")
+	stderr, err := stdio.NewOutput(r.Folder.Path, "stderr")
 	if err != nil {
 		return nil, errors.Join(err, stdout.File.Close())
 	}
@@ -121,14 +121,14 @@ func (r *run) openOutputs() ([]*stdio.Output, error) {
 }
 
 // passTerminal passes bytes between the person's terminal and the agent's until the returned func is called.
-func (r *run) passTerminal(ctx context.Context, screen *terminal) (stop func()) {
+func (r *run) passTerminal(ctx context.Context, screen *stdio.Terminal) (stop func()) {
 	if screen == nil {
 		return func() {}
 	}
-	if err := screen.started(); err != nil {
+	if err := screen.Started(); err != nil {
 		r.Log.Warn("close the agent's end of the pseudo-terminal", "error", err)
 	}
-	return start(context.WithoutCancel(ctx), screen.pass)
+	return start(context.WithoutCancel(ctx), screen.Pass)
 }
 
 // command is the command that starts the agent.
@@ -141,7 +141,7 @@ func (r *run) command(io ends) harness.Command {
 		task.Prompt = r.earlier.turn(r.Prompt)
 		do = r.Spec.Command(r.box(), task)
 	}
-	oom := oomKills()
+	oom := harness.OOMKills()
 	command := harness.Command{
 		Path: r.binary, Args: do.Args, Dir: r.Cwd, Stdin: do.Stdin, Input: io.input, Group: r.group,
 		Env: agentEnv(r.Environ, do.Env, "ARBE_THREAD_ID="+r.ThreadID, "ARBE_RUN_ID="+r.RunID,
@@ -157,7 +157,7 @@ func (r *run) command(io ends) harness.Command {
 		},
 	}
 	if io.screen != nil {
-		command.TTY = io.screen.agent
+		command.TTY = io.screen.Agent
 	} else {
 		command.Stdout, command.Stderr = io.outputs[0].File, io.outputs[1].File
 	}

@@ -65,11 +65,11 @@ func newTalker(c *conversation) *talker {
 func (t *talker) takeOver() {
 	if t.run.progress.Closed {
 		t.closed = runfolder.Clock()
-		t.tellKeeper()
+		t.closeKeeper()
 		return
 	}
 	var err error
-	if t.input, err = stdio.OpenInput(t.run.folder.Path); err != nil {
+	if t.input, err = stdio.OpenInput(t.run.Folder.Path); err != nil {
 		t.fail("open its input: " + err.Error())
 		return
 	}

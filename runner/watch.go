@@ -152,7 +152,7 @@ func (r *run) catchUp(ctx context.Context) {
 		if posted, _ := r.trail.Counts(); posted > 0 {
 			break
 		}
-		if path, _ := r.session(); path == "" || ctx.Err() != nil || runfolder.Clock()-began > mirrorFirst {
+		if path := r.session(); path == "" || ctx.Err() != nil || runfolder.Clock()-began > mirrorFirst {
 			break
 		}
 		pause.For(ctx, locateEvery)

@@ -265,7 +265,7 @@ func TestStoppedWhileReading(t *testing.T) {
 			if cfg.Resume = resume; resume {
 				cfg.Prompt = "do it"
 			}
-			res, err := runner.Run(ctx, t.Context(), cfg)
+			res, err := runner.RunAlone(ctx, t.Context(), cfg)
 			if err != nil || res.NotStarted != nil || res.Verdict.Outcome != outcome.Cancelled {
 				t.Errorf("got %+v, %v, not started because of %v", res.Verdict, err, res.NotStarted)
 			}

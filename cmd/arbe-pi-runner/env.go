@@ -1,22 +1,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
@@ -165,76 +161,59 @@ func (s settings) client(log *slog.Logger) *client.Client {
 	return &client.Client{Base: s.base, Thread: s.thread, Token: s.token, Renew: s.renew, Log: log, HTTP: s.http}
 }
 
-// signalled is the cause of a context that ended by a signal.
-type signalled struct{ sig os.Signal }
-
-func (s signalled) Error() string {
-	if n, ok := s.sig.(syscall.Signal); ok {
-		return unix.SignalName(n)
-	}
-	return s.sig.String()
+// cleanEnviron returns an environment without the secrets and settings of the runner.
+func cleanEnviron(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return !runner.AgentMaySee(name)
+	})
 }
 
-// enough is the number of signals after which the program gives up at once.
-const enough = 3
-
-// untilSignal returns two contexts. The first ends with the first TERM, INT or HUP; the second with a second INT, from
-// a person who presses Ctrl-C again, or with a third signal of any kind, from a supervisor. stop ends both and waits
-// for the goroutine. The signals in before count as received now. Each later one is logged: the kernel may deliver
-// several that come at once as one.
-func untilSignal(
-	parent context.Context, log *slog.Logger, before ...syscall.Signal,
-) (first, second context.Context, stop func()) {
-	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
-	if signal.Ignored(syscall.SIGHUP) {
-		signals = signals[:2] // under nohup
-	}
-	came := make(chan os.Signal, 4)
-	signal.Notify(came, signals...)
-	first, end := context.WithCancelCause(parent)
-	second, abandon := context.WithCancelCause(context.WithoutCancel(parent))
-	quit, done := make(chan struct{}), make(chan struct{})
-	n := 0
-	take := func(sig os.Signal) {
-		if n++; n >= enough || n > 1 && sig == syscall.SIGINT {
-			abandon(signalled{sig})
-		}
-		end(signalled{sig})
-	}
-	for _, sig := range before {
-		take(sig)
-	}
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case sig := <-came:
-				take(sig)
-				left := enough - n
-				if sig == syscall.SIGINT {
-					left = min(left, 1)
-				}
-				if second.Err() != nil {
-					left = 0
-				}
-				log.Info("signal received", "signal", signalled{sig}.Error(), "more_to_give_up", left)
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return first, second, func() {
-		signal.Stop(came)
-		close(quit)
-		<-done
-		end(nil)
-		abandon(nil)
-	}
+// with returns an environment in which a variable has a value.
+func with(environ []string, name, value string) []string {
+	is := func(kv string) bool { return strings.HasPrefix(kv, name+"=") }
+	return append(slices.DeleteFunc(slices.Clone(environ), is), name+"="+value)
 }
 
-// ignoreBrokenPipe keeps the program alive without a reader of its stderr, as after arbe launch.
-func ignoreBrokenPipe() (stop func()) {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, syscall.SIGPIPE)
-	return func() { signal.Stop(c) }
+// variables are the variables that have a flag. Tokens have none: other users of the machine can read arguments.
+var variables = []struct{ flag, variable, usage string }{
+	{"thread", "ARBE_THREAD_ID", "write to the thread `ID` (required)"},
+	{"url", "ARBE_STREAM_URL", "use the thread server at `URL` (required)"},
+	{"token-file", "ARBE_STREAM_TOKEN_FILE", "read the write token from `FILE`, again when it changes; or set " +
+		"ARBE_STREAM_TOKEN"},
+	{"author", "ARBE_AUTHOR_ID", "`AUTHOR` of the entries"},
+	{"redact", "ARBE_REDACT", "treat the values of the variables in `NAMES`, separated by commas, as secrets; those " +
+		"with KEY, TOKEN, SECRET or PASSWORD in their name always are"},
+	{"state-dir", "ARBE_STATE_DIR", "keep runs and sessions in `FOLDER` (default: ~/.arbe)"},
+	{"run-id", "ARBE_RUN_ID", "open the run with the id `RUN` (default: a new one)"},
+	{"timeout", "ARBE_PI_TIMEOUT", "end an agent that hangs after `DURATION` (default: 72h)"},
+	{"heartbeat", "ARBE_HEARTBEAT", "post a heartbeat every `DURATION` (default: 5s)"},
+	{"next-index", "ARBE_PI_MIRROR_NEXT_INDEX", "the thread has the lines of --session before line `N`"},
+	{"sandbox", "ARBE_SANDBOX", "name the box on the thread: `PROVIDER:ID`"},
+}
+
+// onThread are the flags of commands that use a thread.
+var onThread = []string{"thread", "url", "token-file", "author", "redact"}
+
+// variableFlags returns the flags with these names.
+func variableFlags(names ...string) (flags []cli.Flag) {
+	for _, v := range variables {
+		if slices.Contains(names, v.flag) {
+			flags = append(flags, &cli.StringFlag{Name: v.flag, Usage: v.usage + " [$" + v.variable + "]"})
+		}
+	}
+	return flags
+}
+
+// outrank puts the flags of the command line in the place of their variables. A worker has them in its environment.
+func (p *program) outrank(c *cli.Context) error {
+	if p.job != nil {
+		return nil
+	}
+	for _, v := range variables {
+		if slices.Contains(c.LocalFlagNames(), v.flag) {
+			p.environ = with(p.environ, v.variable, c.String(v.flag))
+		}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/runner"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -26,7 +27,7 @@ func TestPasswordInTheAddress(t *testing.T) {
 		"http://a-token-for-it@127.0.0.1:1":                   "a-token-for-it",
 	} {
 		environ := []string{"ARBE_THREAD_ID=t1", "ARBE_STREAM_URL=" + address, "ARBE_STREAM_TOKEN=a-token", "HOME=/"}
-		s, err := readSettings(func(name string) string { return lookup(environ, name) }, environ, false)
+		s, err := readSettings(func(name string) string { return runner.Getenv(environ, name) }, environ, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -59,7 +60,7 @@ func (p *program) execAction(c *cli.Context) error {
 	}
 	if p.job == nil {
 		// The environment of this process has tokens, and other processes can read it.
-		return job{Args: os.Args, Environ: p.environ}.becomeAs(execName, argExec, c.String("id"))
+		return job{Args: os.Args, Environ: p.environ}.become(execName, argExec, c.String("id"))
 	}
 	// Without it, orphans of the command that cleared their environment are not found.
 	reaper := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
@@ -73,12 +74,10 @@ func (p *program) execAction(c *cli.Context) error {
 	defer stop()
 	// Tokens are renewed up to the last post, which comes behind the order to end.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	kept := make(chan error, 1)
-	go func() { kept <- client.KeepToken(life) }()
-	defer func() {
-		end()
-		<-kept
-	}()
+	var kept sync.WaitGroup
+	kept.Go(func() { _ = client.KeepToken(life) }) // it logs its errors
+	defer kept.Wait()
+	defer end()
 	stdin, err := takeStdin(c.String("stdin"))
 	if err != nil {
 		return cmdline.Unread("--stdin", err)

@@ -169,11 +169,11 @@ func readInto(ctx context.Context, cl *client.Client, r *hydrate.Rebuilder, thre
 func (p *program) rebuild(r *hydrate.Rebuilder, out string) (hydrate.Report, error) {
 	switch out {
 	case "":
-		return r.Plan(runner.NewRunID(), time.Now())
+		return r.Plan(runner.NewID(), time.Now())
 	case stdoutFile:
-		return r.Copy(p.stdout, runner.NewRunID(), time.Now())
+		return r.Copy(p.stdout, runner.NewID(), time.Now())
 	}
-	return r.Write(out, runner.NewRunID(), time.Now())
+	return r.Write(out, runner.NewID(), time.Now())
 }
 
 // printReport prints what was rebuilt to the file out; "" for a dry run.

@@ -9,9 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -100,26 +98,12 @@ func inherited(fd int, name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-// cleanEnviron returns an environment without the secrets and settings of the runner.
-func cleanEnviron(environ []string) []string {
-	var clean []string
-	for _, kv := range environ {
-		if name, _, _ := strings.Cut(kv, "="); runner.AgentMaySee(name) {
-			clean = append(clean, kv)
-		}
-	}
-	return clean
-}
-
 // self is the path of this program, valid also after its file was replaced.
 const self = "/proc/self/exe"
 
-// become turns this process into the run's keeper by exec. /proc shows the environment that a process began with,
-// tokens included, whatever the process changes later; exec replaces it.
-func (j job) become() error { return j.becomeAs(os.Args[0], argKeep, j.RunID) }
-
-// becomeAs turns this process into one with the arguments, which has the job.
-func (j job) becomeAs(argv ...string) error {
+// become turns this process by exec into one with the arguments, which has the job. /proc shows the environment that a
+// process began with, tokens included, whatever the process changes later; exec replaces it.
+func (j job) become(argv ...string) error {
 	j.Procs = runtime.GOMAXPROCS(0)
 	f, err := j.send()
 	if err != nil {
@@ -129,8 +113,8 @@ func (j job) becomeAs(argv ...string) error {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil { // without close-on-exec
 		return err
 	}
-	environ := with(withProcs(cleanEnviron(os.Environ()), keeperProcs), jobVar, int(f.Fd()))
-	err = unix.Exec(self, argv, environ)
+	environ := with(cleanEnviron(os.Environ()), procsVar, strconv.Itoa(keeperProcs))
+	err = unix.Exec(self, argv, with(environ, jobVar, strconv.Itoa(int(f.Fd()))))
 	return fmt.Errorf("start %s: %w", argv[1], err)
 }
 
@@ -141,15 +125,6 @@ const (
 	workerProcs = 4
 	procsVar    = "GOMAXPROCS"
 )
-
-// withProcs returns an environment for a runner process that uses so many processors.
-func withProcs(environ []string, n int) []string { return with(environ, procsVar, n) }
-
-// with returns an environment in which a variable has a value.
-func with(environ []string, name string, value int) []string {
-	is := func(kv string) bool { return strings.HasPrefix(kv, name+"=") }
-	return append(slices.DeleteFunc(slices.Clone(environ), is), name+"="+strconv.Itoa(value))
-}
 
 // settle hides this process and starts the threads that it needs.
 func settle(threads int) {
@@ -214,7 +189,7 @@ func keepJob(j job, stderr io.Writer) (int, error) {
 	}
 	k.Worker = func() *exec.Cmd {
 		cmd := exec.Command(self, argWork, j.RunID)
-		cmd.Args[0], cmd.Env = os.Args[0], withProcs(os.Environ(), min(j.Procs, workerProcs))
+		cmd.Args[0], cmd.Env = os.Args[0], with(os.Environ(), procsVar, strconv.Itoa(min(j.Procs, workerProcs)))
 		cmd.Stdout, cmd.ExtraFiles = os.Stdout, []*os.File{os.Stderr}
 		if j.PTY {
 			cmd.Stdin = os.Stdin
@@ -265,7 +240,7 @@ func work(stdout io.Writer) int {
 	if err := runner.CrashesFreely(); err != nil {
 		fmt.Fprintln(log, "arbe-pi-runner: work:", err)
 	}
-	keeper := runner.NewHandover(inherited(fdKeeper, "keeper"))
+	keeper := runner.Handover{Conn: inherited(fdKeeper, "keeper")}
 	lock, dir, kept := inherited(fdLock, "lock"), inherited(fdDir, "folder"), inherited(fdKept, "run")
 	b, err := keeper.Job()
 	var j job
@@ -289,14 +264,48 @@ func work(stdout io.Writer) int {
 	return status
 }
 
-func (j job) getenv(name string) string { return lookup(j.Environ, name) }
+func (j job) getenv(name string) string { return runner.Getenv(j.Environ, name) }
 
-// lookup returns a variable's value in an environment; "" if it is not set.
-func lookup(environ []string, name string) string {
-	for _, kv := range environ {
-		if value, ok := strings.CutPrefix(kv, name+"="); ok {
-			return value
-		}
+// rawJob is the encoding of a job. The user's strings are bytes: JSON strings would change those that are not UTF-8.
+type rawJob struct {
+	jobFields
+	Args, Environ               [][]byte
+	State, Cwd, Session, Prompt []byte
+}
+
+type jobFields job
+
+// MarshalJSON keeps every byte of the user's strings.
+func (j job) MarshalJSON() ([]byte, error) {
+	raw := rawJob{
+		jobFields: jobFields(j), Args: toBytes(j.Args), Environ: toBytes(j.Environ),
+		State: []byte(j.State), Cwd: []byte(j.Cwd), Session: []byte(j.Session), Prompt: []byte(j.Prompt),
 	}
-	return ""
+	return json.Marshal(raw)
+}
+
+// UnmarshalJSON decodes what MarshalJSON returned.
+func (j *job) UnmarshalJSON(b []byte) error {
+	var raw rawJob
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return err
+	}
+	*j = job(raw.jobFields)
+	j.Args, j.Environ = toStrings(raw.Args), toStrings(raw.Environ)
+	j.State, j.Cwd, j.Session, j.Prompt = string(raw.State), string(raw.Cwd), string(raw.Session), string(raw.Prompt)
+	return nil
+}
+
+func toBytes(list []string) (all [][]byte) {
+	for _, s := range list {
+		all = append(all, []byte(s))
+	}
+	return all
+}
+
+func toStrings(list [][]byte) (all []string) {
+	for _, b := range list {
+		all = append(all, string(b))
+	}
+	return all
 }

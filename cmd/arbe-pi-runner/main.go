@@ -6,12 +6,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
@@ -40,12 +45,12 @@ type program struct {
 	// Of a worker.
 	job    *job // nil for all others
 	folder *runfolder.Folder
-	keeper *runner.Handover // the connection to its keeper
-	byHand bool             // stderr is a terminal
-	screen io.Writer        // stderr itself: lines of the log may be dropped, the agent's output may not
+	keeper runner.Handover // the connection to its keeper
+	byHand bool            // stderr is a terminal
+	screen io.Writer       // stderr itself: lines of the log may be dropped, the agent's output may not
 }
 
-func (p *program) getenv(name string) string { return lookup(p.environ, name) }
+func (p *program) getenv(name string) string { return runner.Getenv(p.environ, name) }
 
 // gcPercent is lower than the default, to save memory for the agent.
 const gcPercent = 40
@@ -126,4 +131,71 @@ func revision() string {
 		}
 	}
 	return ""
+}
+
+// signalled is the cause of a context that ended by a signal.
+type signalled syscall.Signal
+
+func (s signalled) Error() string { return unix.SignalName(syscall.Signal(s)) }
+
+// untilSignal returns two contexts. The first ends with the first TERM, INT or HUP; the second with a second INT, from
+// a person who presses Ctrl-C again, or with a third signal of any kind, from a supervisor. stop ends both and waits
+// for the goroutine. The signals in before count as received now. Each later one is logged: the kernel may deliver
+// several that come at once as one.
+func untilSignal(
+	parent context.Context, log *slog.Logger, before ...syscall.Signal,
+) (first, second context.Context, stop func()) {
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+	if signal.Ignored(syscall.SIGHUP) {
+		signals = signals[:2] // under nohup
+	}
+	came := make(chan os.Signal, 4)
+	signal.Notify(came, signals...)
+	first, end := context.WithCancelCause(parent)
+	second, abandon := context.WithCancelCause(context.WithoutCancel(parent))
+	quit := make(chan struct{})
+	n := 0
+	take := func(sig syscall.Signal) {
+		if n++; n >= runner.EnoughSignals || n > 1 && sig == syscall.SIGINT {
+			abandon(signalled(sig))
+		}
+		end(signalled(sig))
+	}
+	for _, sig := range before {
+		take(sig)
+	}
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		for {
+			select {
+			case s := <-came:
+				sig := s.(syscall.Signal)
+				take(sig)
+				left := runner.EnoughSignals - n
+				if sig == syscall.SIGINT {
+					left = min(left, 1)
+				}
+				if second.Err() != nil {
+					left = 0
+				}
+				log.Info("signal received", "signal", signalled(sig).Error(), "more_to_give_up", left)
+			case <-quit:
+				return
+			}
+		}
+	})
+	return first, second, func() {
+		signal.Stop(came)
+		close(quit)
+		listening.Wait()
+		end(nil)
+		abandon(nil)
+	}
+}
+
+// ignoreBrokenPipe keeps the program alive without a reader of its stderr, as after arbe launch.
+func ignoreBrokenPipe() (stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGPIPE)
+	return func() { signal.Stop(c) }
 }

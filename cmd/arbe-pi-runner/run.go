@@ -208,7 +208,7 @@ func (p *program) handOn(c *cli.Context, s settings, j job) error {
 			"no prompt: give one after --, or --prompt-file, or ARBE_RUN_ID with a prompt on the thread")
 	}
 	if j.RunID == "" {
-		j.RunID = runner.NewRunID()
+		j.RunID = runner.NewID()
 	}
 	if file := p.getenv("ARBE_STREAM_TOKEN_FILE"); file != "" && c.Bool("remove-token-file") {
 		token, err := s.token()
@@ -220,7 +220,7 @@ func (p *program) handOn(c *cli.Context, s settings, j job) error {
 		}
 		j.Environ = append([]string{"ARBE_STREAM_TOKEN=" + token, "ARBE_STREAM_TOKEN_FILE="}, j.Environ...)
 	}
-	return j.become()
+	return j.become(os.Args[0], argKeep, j.RunID)
 }
 
 // runStatus returns the exit status of a run, with a message for the user.
@@ -244,7 +244,7 @@ func runStatus(spec harness.Spec, res runner.Result, err error) error {
 	case errors.As(res.NotStarted, &missing):
 		return &cmdline.Exit{
 			Status: res.NotStarted.Status,
-			Cause:  fmt.Errorf("%w\ninstall it with: %s", missing, spec.Install),
+			Cause:  fmt.Errorf("%w\ninstall it with: %s", missing, spec.Install()),
 		}
 	}
 	return &cmdline.Exit{

@@ -121,7 +121,7 @@ func runColumns(now time.Time, short map[string]string) []runColumn {
 	return []runColumn{
 		{"STATE", 0, func(k runfolder.Known) string { return k.State }},
 		{"RESULT", 4, func(k runfolder.Known) string { return resultOf(k.Verdict) }},
-		{"AGE", 0, func(k runfolder.Known) string { return age(now.Sub(k.Started)) }},
+		{"AGE", 0, func(k runfolder.Known) string { return cmdline.Age(k.Started, now) }},
 		{"HARNESS", 2, func(k runfolder.Known) string { return k.Harness }},
 		{"LINES", 1, func(k runfolder.Known) string { return strconv.Itoa(k.OnThread) }},
 		{"PID", 3, func(k runfolder.Known) string {
@@ -221,18 +221,4 @@ func markOf(k runfolder.Known, color bool) string {
 	}
 	mark, style := cmdline.Mark(state)
 	return cmdline.Paint(color, style, mark)
-}
-
-// age formats a past duration in one unit.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
-	}
 }

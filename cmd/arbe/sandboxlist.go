@@ -14,7 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
-	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/view"
@@ -352,7 +351,7 @@ func (b listed) line(now time.Time) string {
 	}
 	fields := []string{
 		b.Ref.Provider + ":" + cmp.Or(b.Ref.ID, "-"), b.State, kind, b.threadField(),
-		listing.Age(b.Created, now) + " old",
+		cmdline.Age(b.Created, now) + " old",
 	}
 	add := func(format string, args ...any) { fields = append(fields, fmt.Sprintf(format, args...)) }
 	house, environment := b.Labels[sandbox.LabelHouse], b.Labels[sandbox.LabelEnvironment]

@@ -1,7 +1,7 @@
 // Package command runs one command in a box under a supervisor, and posts its output and its end on a thread.
 //
 // The supervisor needs no host: it posts on its own, tries again while the server is away, and keeps what is not posted
-// in memory, at most Config.MaxOutput. It posts its own entry before it starts the command, and does not start it
+// in memory, at most mostOutput. It posts its own entry before it starts the command, and does not start it
 // without the server's answer: a command that another has ended, or that runs already, never begins.
 //
 // All entries of a command have numbers (thread.ExecID), and the server takes each number once. Where another writer,
@@ -15,11 +15,13 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"arbe.0sk.ar/runner/internal/pause"
@@ -49,27 +51,15 @@ type Config struct {
 	// Reaper reports that this process reaps the orphans of its descendants (PR_SET_CHILD_SUBREAPER), and has no child
 	// but the command. Then orphans without the mark are found, too.
 	Reaper bool
-
-	MaxOutput int           // bytes of output on the thread; 0: DefaultMaxOutput
-	Batch     time.Duration // how long output waits for more; 0: 200 ms
-	Grace     time.Duration // between TERM and KILL; 0: 5 s
-	// Patience bounds the tries to post, both the first entry and, once the command has ended, the rest.
-	Patience Patience
 }
 
-// Patience is how long a supervisor tries to post.
-type Patience struct {
-	First time.Duration // the first entry, before the command starts; 0: 2 min
-	Rest  time.Duration // what is left after the command's end; 0: 6 h
-}
-
-// Defaults of a Config.
+// Timeouts.
 const (
-	DefaultMaxOutput = 1 << 20
-	defaultBatch     = 200 * time.Millisecond
-	defaultGrace     = 5 * time.Second
-	defaultFirst     = 2 * time.Minute
-	defaultRest      = 6 * time.Hour
+	batch = 200 * time.Millisecond // for more output
+	grace = 5 * time.Second        // between TERM and KILL
+	// Of the tries to post: the first entry, before the command starts, and what is left after its end.
+	firstTimeout = 2 * time.Minute
+	restTimeout  = 6 * time.Hour
 	// outputGrace bounds the wait for the output of processes that have outlived the command.
 	outputGrace = time.Second
 )
@@ -88,13 +78,7 @@ type supervisor struct {
 // Run runs the command to its end, and returns when its end is on the thread. The end of ctx ends the command. An error
 // means that the end could not be posted, or that another posted it.
 func Run(ctx context.Context, c Config) error {
-	if c.MaxOutput == 0 {
-		c.MaxOutput = DefaultMaxOutput
-	}
-	c.Batch, c.Grace = orElse(c.Batch, defaultBatch), orElse(c.Grace, defaultGrace)
-	c.Patience.First = orElse(c.Patience.First, defaultFirst)
-	c.Patience.Rest = orElse(c.Patience.Rest, defaultRest)
-	s := &supervisor{Config: c, next: 1, out: newOutput(c.Redact, c.MaxOutput)}
+	s := &supervisor{Config: c, next: 1, out: newOutput(c.Redact)}
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -107,16 +91,9 @@ func Run(ctx context.Context, c Config) error {
 	return s.attend(ctx, life, p)
 }
 
-func orElse(d, other time.Duration) time.Duration {
-	if d == 0 {
-		return other
-	}
-	return d
-}
-
 // begin posts the supervisor's own entry.
 func (s *supervisor) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Patience.First)
+	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	stat, _ := procfs.Read(os.Getpid()) // a system without /proc has no start
 	return s.post(ctx, s.entry(thread.ExecRunning{
@@ -128,22 +105,20 @@ func (s *supervisor) begin(ctx context.Context) error {
 // attend posts the output of a process while it runs, and then its end.
 func (s *supervisor) attend(ctx, life context.Context, p *process) error {
 	watching, stopWatch := context.WithCancel(life)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		s.watch(watching, p)
-	}()
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watch(watching, p) })
 	posting, abandon := context.WithCancel(life)
 	defer abandon()
-	quit, posted := make(chan struct{}), make(chan error, 1)
-	go func() { posted <- s.postOutput(posting, quit, p) }()
+	running, ended := context.WithCancel(posting)
+	posted := make(chan error, 1)
+	go func() { posted <- s.postOutput(posting, running, p) }()
 
 	end := p.wait(ctx, s.Config, s.out)
 	stopWatch()
-	<-watched
-	limit := time.AfterFunc(s.Patience.Rest, abandon)
+	watch.Wait()
+	limit := time.AfterFunc(restTimeout, abandon)
 	defer limit.Stop()
-	close(quit)
+	ended()
 	if err := <-posted; err != nil {
 		return err
 	}
@@ -153,10 +128,7 @@ func (s *supervisor) attend(ctx, life context.Context, p *process) error {
 
 // watch ends the process when the thread asks for it.
 func (s *supervisor) watch(ctx context.Context, p *process) {
-	from := s.From
-	if from == "" {
-		from = "0"
-	}
+	from := cmp.Or(s.From, "0")
 	for ctx.Err() == nil {
 		err := s.Client.Only(thread.TypeExecCancel).Follow(ctx, from, func(e thread.Entry) error {
 			if asks(e, s.ID) {
@@ -173,13 +145,13 @@ func (s *supervisor) watch(ctx context.Context, p *process) {
 	}
 }
 
-// postOutput posts the output in batches until quit is closed, and then the rest.
-func (s *supervisor) postOutput(ctx context.Context, quit <-chan struct{}, p *process) error {
+// postOutput posts the output in batches until running is done, and then the rest.
+func (s *supervisor) postOutput(ctx, running context.Context, p *process) error {
 	for done := false; !done; {
 		select {
 		case <-s.out.news:
-			pauseUntil(quit, s.wait())
-		case <-quit:
+			pause.For(running, s.wait())
+		case <-running.Done():
 			done = true
 		}
 		var entries []thread.Entry
@@ -209,11 +181,11 @@ const (
 
 // wait is how long output waits for more.
 func (s *supervisor) wait() time.Duration {
-	return max(s.Batch, min(s.Batch<<min(s.outs/slowAfter, 16), mostWait))
+	return max(batch, min(batch<<min(s.outs/slowAfter, 16), mostWait))
 }
 
 func (s *supervisor) finish(ctx context.Context, end thread.ExecFinished) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Patience.Rest)
+	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
 	end.Exec = s.signal(thread.TypeExecFinished)
 	end.Error = s.Redact.Text(end.Error)
@@ -248,16 +220,6 @@ func (s *supervisor) post(ctx context.Context, entries ...thread.Entry) error {
 		}
 		s.Log.Warn("not posted; trying again", "entry", entries[0].ID, "error", err)
 		pause.For(ctx, wait)
-	}
-}
-
-// pauseUntil waits for d, or until quit is closed.
-func pauseUntil(quit <-chan struct{}, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-quit:
-	case <-t.C:
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 // Sizes of output.
 const (
-	mostText = 64 << 10 // bytes of the text of one entry
+	mostOutput = 1 << 20  // bytes of a command's output on the thread
+	mostText   = 64 << 10 // bytes of the text of one entry
 	// mostPieces bounds the pieces that are not taken, and so the entries of a post: a server takes 1000. Beyond it the
 	// streams keep their own order only, which is all that two pipes have.
 	mostPieces = 500
@@ -23,10 +24,9 @@ type piece struct {
 	last   bool // the output has reached its limit
 }
 
-// output collects the output of a command for its entries. It holds no more than its limit.
+// output collects the output of a command for its entries. It holds no more than mostOutput.
 type output struct {
-	limit int
-	news  chan struct{} // has a token after output that was not taken came
+	news chan struct{} // has a token after output that was not taken came
 
 	mu      sync.Mutex
 	most    int                      // pieces that are not taken, before parts join earlier ones
@@ -37,8 +37,8 @@ type output struct {
 	dropped int64 // bytes behind the limit
 }
 
-func newOutput(r *redact.Redactor, limit int) *output {
-	return &output{limit: limit, most: mostPieces, news: make(chan struct{}, 1), redact: map[string]*redact.Parts{
+func newOutput(r *redact.Redactor) *output {
+	return &output{most: mostPieces, news: make(chan struct{}, 1), redact: map[string]*redact.Parts{
 		thread.StreamStdout: r.Parts(), thread.StreamStderr: r.Parts(),
 	}}
 }
@@ -69,7 +69,7 @@ func (o *output) add(stream, part string) {
 		return
 	}
 	text := strings.ToValidUTF8(part, "\uFFFD")
-	if left := o.limit - o.size; len(text) > left {
+	if left := mostOutput - o.size; len(text) > left {
 		o.full, o.dropped = true, int64(len(text)-left)
 		text = strings.ToValidUTF8(text[:left], "")
 	}

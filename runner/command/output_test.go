@@ -13,7 +13,7 @@ import (
 func TestManyPieces(t *testing.T) {
 	t.Parallel()
 	const lines = 5_000
-	o := newOutput(&redact.Redactor{}, DefaultMaxOutput)
+	o := newOutput(&redact.Redactor{})
 	for range lines {
 		o.write(thread.StreamStdout, []byte("a\n"))
 		o.write(thread.StreamStderr, []byte("b\n"))
@@ -37,7 +37,7 @@ func TestManyPieces(t *testing.T) {
 // A command of an hour that writes to both streams all the time makes a bounded number of entries.
 func TestFewEntries(t *testing.T) {
 	t.Parallel()
-	s := &supervisor{Config: Config{Batch: defaultBatch}, out: newOutput(&redact.Redactor{}, DefaultMaxOutput)}
+	s := &supervisor{out: newOutput(&redact.Redactor{})}
 	for at := time.Duration(0); at < time.Hour; at += s.wait() {
 		for range 10 {
 			s.out.write(thread.StreamStdout, []byte("a"))

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -117,13 +116,13 @@ func (p *process) wait(ctx context.Context, c Config, out *output) thread.ExecFi
 	reaped()
 	took := time.Since(p.began)
 	// Processes that outlive the command may hold its output open for ever.
-	grace := time.AfterFunc(outputGrace, func() {
+	late := time.AfterFunc(outputGrace, func() {
 		for _, r := range p.pipes {
 			_ = r.SetReadDeadline(time.Now()) // a pipe has deadlines
 		}
 	})
 	reading.Wait()
-	grace.Stop()
+	late.Stop()
 	_ = p.close() // read only: nothing to lose
 	out.close()
 	end.DurationMs = took.Milliseconds()
@@ -163,31 +162,30 @@ func (p *process) attend(ctx context.Context, c Config) (end thread.ExecFinished
 		<-p.done
 		return end
 	}
-	tree := make(chan struct{})
-	go func() {
-		defer close(tree)
-		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), c.Grace+afterKill)
+	var tree sync.WaitGroup
+	tree.Go(func() {
+		bound, stop := context.WithTimeout(context.WithoutCancel(ctx), grace+afterKill)
 		defer stop()
 		// Each process gets one TERM: for many programs a second one is an order to end at once.
-		if found, _ := p.tree(c).End(bound, c.Grace); found == 0 {
+		if found, _ := p.tree(c).End(bound, grace); found == 0 {
 			p.signal(unix.SIGTERM) // there is no /proc
 		}
-	}()
-	grace := time.NewTimer(c.Grace)
-	defer grace.Stop()
+	})
+	killing := time.NewTimer(grace)
+	defer killing.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for p.signal(0) {
 		select {
 		case <-tick.C:
 			continue
-		case <-grace.C:
+		case <-killing.C:
 		case <-p.taken:
 		}
 		p.signal(unix.SIGKILL)
 		break
 	}
-	<-tree
+	tree.Wait()
 	<-p.done
 	return end
 }
@@ -211,9 +209,9 @@ func (p *process) reap(c Config) (stop func()) {
 	}
 	news := make(chan os.Signal, 1)
 	signal.Notify(news, unix.SIGCHLD)
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
+	quit := make(chan struct{})
+	var reaping sync.WaitGroup
+	reaping.Go(func() {
 		for {
 			select {
 			case <-quit:
@@ -222,29 +220,22 @@ func (p *process) reap(c Config) (stop func()) {
 				p.reapEnded()
 			}
 		}
-	}()
+	})
 	return func() {
 		signal.Stop(news)
 		close(quit)
-		<-done
+		reaping.Wait()
 	}
 }
 
 // reapEnded reaps the children that have ended, up to the command's own process.
 func (p *process) reapEnded() {
 	for {
-		// siginfo_t for SIGCHLD, as waitid(2) fills it.
-		var info struct {
-			signo, errno, code, _ int32
-			pid                   int32
-			_                     [128 - 20]byte
-		}
-		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)),
-			unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if err != nil || info.pid == 0 || int(info.pid) == p.cmd.Process.Pid {
+		pid, _, err := harness.Ended(unix.P_ALL, 0, unix.WNOHANG)
+		if err != nil || pid == 0 || pid == p.cmd.Process.Pid {
 			return
 		}
-		if _, err := unix.Wait4(int(info.pid), nil, unix.WNOHANG, nil); err != nil {
+		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil {
 			return
 		}
 	}

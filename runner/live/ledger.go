@@ -39,7 +39,7 @@ type Op string
 // The operations.
 const (
 	OpState     Op = "state"     // all records before this one, added up
-	OpAgent     Op = "agent"     // a process begins to become the agent: it knows nothing of what was written before
+	OpAgent     Op = "agent"     // a process begins to become the agent: it has nothing of what was written before
 	OpPut       Op = "put"       // the message is about to be written; only lines from Line on can have it
 	OpThrough   Op = "through"   // a long line is written whole
 	OpAccepted  Op = "accepted"  // the agent has accepted the message
@@ -91,7 +91,6 @@ type state struct {
 	CutOff      bool             // the last turn that has ended was
 	Idles       int              // number of the agent's idle reports, the one of the last turn's end included
 	Interrupt   [2]string        // id and chat of the interrupt since the last put; empty for none
-	Asked       bool             // a message was put
 	Sent        []*Sent          // in the order of writing
 	Lines       map[int][]string // the chats in a line
 	Done        map[string]bool  // chats that are taken in or refused
@@ -138,7 +137,7 @@ func (l *Ledger) Add(r Record) {
 			s.Text = l.prompt
 		}
 		l.Sent = append(l.Sent, s)
-		l.Interrupt, l.Asked = [2]string{}, true
+		l.Interrupt = [2]string{}
 	case OpThrough, OpAccepted, OpBack:
 		if s := l.Find(r.ID); s != nil {
 			s.Torn = s.Torn && r.Op != OpThrough
@@ -270,7 +269,7 @@ func TextSum(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Compact drops the messages that are taken in or came to nothing, and returns the record that replaces all others. A
+// Compact drops the messages that are taken in or refused, and returns the record that replaces all others. A
 // text that must not be written stays out of it.
 func (l *Ledger) Compact() Record {
 	l.Sent = slices.DeleteFunc(l.Sent, func(s *Sent) bool { return l.Done[s.Chat] })

@@ -7,7 +7,7 @@ package live
 
 import "arbe.0sk.ar/runner/thread"
 
-// Chat is a chat that was not written to this agent, or whose writing came to nothing.
+// Chat is a chat that was not written to this agent, or that the agent will not take in as it was written.
 type Chat struct {
 	ID      string
 	Deliver string // one of thread's Deliver constants

@@ -23,8 +23,10 @@ const mostPipe = 1 << 20
 // A line that fits is written into the empty pipe by one system call, so a KILL does not tear it.
 type Input struct {
 	path     string
-	fd       int // -1: closed
 	capacity int
+
+	closing sync.Mutex
+	fd      int // -1: closed
 }
 
 // OpenInput opens the FIFO in the run's folder, and makes it where it is missing.
@@ -42,28 +44,7 @@ func OpenInput(folder string) (*Input, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the capacity of %s: %w", path, err), unix.Close(fd))
 	}
-	return &Input{path, fd, capacity}, nil
-}
-
-// KeptInput is the keeper's end. Its Close may be called at any time, from any goroutine.
-type KeptInput struct {
-	mu sync.Mutex
-	in *Input
-}
-
-// Open opens the FIFO in the run's folder.
-func (k *KeptInput) Open(folder string) (err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.in, err = OpenInput(folder)
-	return err
-}
-
-// Close closes the keeper's end; it may be called twice.
-func (k *KeptInput) Close() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	_ = k.in.Close() // nothing is left in it that the agent is to read
+	return &Input{path: path, fd: fd, capacity: capacity}, nil
 }
 
 // Stdin opens the end for the agent.
@@ -120,9 +101,14 @@ func (i *Input) Write(b []byte) (n int, err error) {
 	}
 }
 
-// Close closes this process's end; it may be called twice.
+// Close closes this process's end. It may be called twice, and beside another Close.
 func (i *Input) Close() error {
-	if i == nil || i.fd < 0 {
+	if i == nil {
+		return nil
+	}
+	i.closing.Lock()
+	defer i.closing.Unlock()
+	if i.fd < 0 {
 		return nil
 	}
 	fd := i.fd

@@ -1,5 +1,6 @@
-// Package stdio has what a run's agent reads and writes without a terminal: a FIFO that is its stdin, and the files of
-// its stdout and stderr. All three are in the run's folder, so the agent outlives the worker that started it.
+// Package stdio has what a run's agent reads and writes: a FIFO that is its stdin, and the files of its stdout and
+// stderr. All three are in the run's folder, so the agent outlives the worker that started it. An agent whose own
+// interface a person uses has a Terminal in their place.
 //
 // A Trimmer keeps the files within their bounds while the agent prints. Lines, Copy and CopyAnswers read them
 // meanwhile, and leave out what was trimmed before they came to it.

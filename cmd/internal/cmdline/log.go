@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 
 	"github.com/urfave/cli/v2"
@@ -250,4 +251,21 @@ func Mark(state string) (mark, style string) {
 		return "-", StyleYellow
 	}
 	return "?", StyleDim
+}
+
+// Age returns how long ago a time was, in at most 4 characters.
+func Age(t, now time.Time) string {
+	d := max(0, now.Sub(t))
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d < 1000*day:
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return fmt.Sprintf("%dy", d/(365*day))
 }

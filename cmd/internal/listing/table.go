@@ -221,30 +221,13 @@ func family(threads []thread.Summary) []listRow {
 	return rows
 }
 
-// age is Age of a time as entries have it; "" for none.
+// age is cmdline.Age of a time as entries have it; "" for none.
 func age(at string, now time.Time) string {
 	t, err := time.Parse(time.RFC3339, at)
 	if err != nil {
 		return ""
 	}
-	return Age(t, now)
-}
-
-// Age returns how long ago a time was, in at most 4 characters.
-func Age(t, now time.Time) string {
-	d := max(0, now.Sub(t))
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 2*day:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	case d < 1000*day:
-		return fmt.Sprintf("%dd", d/day)
-	}
-	return fmt.Sprintf("%dy", d/(365*day))
+	return cmdline.Age(t, now)
 }
 
 // ShortDuration returns a duration in at most 6 characters.

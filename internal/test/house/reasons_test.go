@@ -20,8 +20,7 @@ const (
 // manyFiles are packages, with their number of files.
 var manyFiles = map[string]reason{
 	"cmd/arbe":                  {44, "a file for each command, and for what several of them print or ask"},
-	"cmd/arbe-pi-runner":        {14, "a file for each command"},
-	"harness":                   {15, "a file for each agent, its live form, and the tree of its processes"},
+	"harness":                   {14, "a file for each agent, its live form, and the tree of its processes"},
 	"host/control":              {17, "a file for each table"},
 	"host/folder":               {15, "a folder and its copy: a file for each direction and for each part of the merge"},
 	"host/log":                  {18, "one noun a file: writers, entries, streams, forks, retention, quotas"},
@@ -30,7 +29,7 @@ var manyFiles = map[string]reason{
 	"host/page":                 {19, "a file for each page and each kind of item"},
 	"host/sandbox":              {25, "two providers that share some thirty unexported names: how a command runs and is cut off, output limits, confined paths. One set of tests holds both"},
 	"internal/test/fakedaytona": {18, "a double of Daytona: a file for each of its APIs"},
-	"runner":                    {35, "one run's state: keeper, worker, recovery, the conversation of a live run. Its record is runner/runfolder, its decisions runner/live"},
+	"runner":                    {29, "one run's state: keeper, worker, recovery, the conversation of a live run. Its record is runner/runfolder, its decisions runner/live"},
 	"session":                   {15, "a reader and a writer for each agent's lines, and the lines of a growing file"},
 }
 
@@ -156,7 +155,6 @@ var complexFunctions = map[string]reason{
 	"runner.Keep":                            {20, steps},
 	"runner.agentPhase":                      {17, steps},
 	"runner.prepareSession":                  {18, steps},
-	"runner.takeEarlier":                     {16, steps},
 	"runner/live.Add":                        {23, format},
 	"runner/runfolder.Replay":                {18, format},
 	"runner/runfolder.know":                  {18, steps},

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,16 +19,14 @@ func Hide() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it can't fail with these values
 }
 
-// image is an unreadable copy of this program in memory. The kernel hides a process whose program its user can't read
-// from its first instruction on, so that the agent can never open the memory of a new worker.
-type image struct{ file *os.File }
-
 // imageFD is a number above those of all files that a worker inherits.
 const imageFD = 64
 
-// newImage copies this program into memory; nil if this user can't read the program's file, which hides its processes
-// already. An error means that the kernel has no memfd or no memory.
-func newImage() (*image, error) {
+// newImage returns an unreadable copy of this program in memory. The kernel hides a process whose program its user
+// can't read from its first instruction on, so that the agent can never open the memory of a new worker. newImage
+// returns nil if this user can't read the program's file, which hides its processes already. An error means that the
+// kernel has no memfd or no memory.
+func newImage() (*os.File, error) {
 	program, err := os.Open("/proc/self/exe")
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, nil
@@ -54,8 +54,32 @@ func newImage() (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &image{os.NewFile(uintptr(high), "image")}, nil
+	return os.NewFile(uintptr(high), "image"), nil
 }
 
-// path is the path at which a child of this process executes the image.
-func (i *image) path() string { return fmt.Sprintf("/proc/self/fd/%d", i.file.Fd()) }
+// Numbers of operating system threads that a runner process needs at most: one for each system call that may block
+// beside others, for each processor that Go uses, and for Go itself.
+const (
+	KeeperThreads = 3
+	WorkerThreads = 10
+)
+
+// WarmUp starts this process's threads, which then stay. Go ends a process that can't start one more thread, which an
+// agent at the limit on processes causes. If there is no room for the threads now, the process ends here, before it has
+// any work, and its keeper retries later.
+func WarmUp(threads int) {
+	var here, gone sync.WaitGroup
+	leave := make(chan struct{})
+	for range threads {
+		here.Add(1)
+		gone.Go(func() {
+			runtime.LockOSThread() // each in a thread of its own
+			here.Done()
+			<-leave
+			runtime.UnlockOSThread()
+		})
+	}
+	here.Wait()
+	close(leave)
+	gone.Wait()
+}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/outcome"
@@ -30,7 +31,7 @@ func (t *talker) read() {
 	t.idles = idles
 	for _, ev := range events {
 		t.changed = runfolder.Clock()
-		t.hear(ev)
+		t.event(ev)
 	}
 	if talk.Busy { // it has begun the next turn at once, and does not wait
 		t.turnOver = 0
@@ -46,9 +47,9 @@ func (t *talker) readSession() {
 	}
 }
 
-// hear takes an event of the agent's stdout. A worker that takes over may get one again.
-func (t *talker) hear(ev harness.Event) {
-	t.hearMessages(ev)
+// event takes an event of the agent's stdout. A worker that takes over may get one again.
+func (t *talker) event(ev harness.Event) {
+	t.noteMessages(ev)
 	if ev.Answered != "" {
 		t.answered[ev.Answered] = true
 		if ev.Answered == t.doubt.barrier {
@@ -71,8 +72,8 @@ func (t *talker) hear(ev harness.Event) {
 	}
 }
 
-// hearMessages notes what the agent does with the messages that it was given.
-func (t *talker) hearMessages(ev harness.Event) {
+// noteMessages notes what the agent does with the messages that it was given.
+func (t *talker) noteMessages(ev harness.Event) {
 	var records []live.Record
 	var sent, refused *live.Sent
 	t.journal.view(func(l *live.Ledger) {
@@ -95,9 +96,7 @@ func (t *talker) hearMessages(ev harness.Event) {
 		}
 	}
 	if len(records) > 0 {
-		if err := t.journal.note(records...); err != nil {
-			t.run.Log.Warn("record what the agent does with a message", "error", err)
-		}
+		t.note("what the agent does with a message", records...)
 	}
 	if sent != nil {
 		t.reached("accepted", sent.Chat)
@@ -146,10 +145,8 @@ func (t *talker) noteTurn() {
 		Signal: t.run.signal(thread.TypeWaiting), Turn: n, Outcome: string(v.Outcome), StopReason: v.StopReason,
 		Chats: chats, Pending: left,
 	})
-	err := t.journal.note(live.Record{Op: live.OpTurn, Line: line, Chats: chats, Idles: t.idles}, postRecord(e, line))
-	if err != nil {
-		t.run.Log.Warn("record the end of a turn", "error", err)
-	}
+	turn := live.Record{Op: live.OpTurn, Line: line, Chats: chats, Idles: t.idles}
+	t.note("the end of a turn", turn, postRecord(e, line))
 	notify(t.posts)
 	t.run.Log.Info("turn ended", "turn", n, "outcome", v.Outcome, "stop_reason", v.StopReason, "chats", len(chats),
 		"pending", left)
@@ -161,7 +158,8 @@ func (t *talker) save() {
 	if !whole || len(t.replies) > 0 || h.At-t.saved < saveEvery {
 		return
 	}
-	if err := writeTalk(t.run.folder.Path, h); err != nil {
+	// Without a sync: after a crash of the machine there is no agent.
+	if err := writeJSON(filepath.Join(t.run.Folder.Path, talkFile), h); err != nil {
 		t.run.Log.Debug("save the conversation", "error", err)
 		return
 	}

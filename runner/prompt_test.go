@@ -167,7 +167,7 @@ func TestEarlierChatsAfterWorker(t *testing.T) {
 	chat(server, "a", "ada", "one")
 	dies.Store(true)
 	cfg.RunID, cfg.Resume, cfg.Prompt = "r2", true, "go on"
-	if _, err := runner.Run(ctx, ctx, cfg); !errors.Is(err, runner.ErrUndelivered) {
+	if _, err := runner.RunAlone(ctx, ctx, cfg); !errors.Is(err, runner.ErrUndelivered) {
 		t.Fatal(err)
 	}
 	chat(server, "b", "bob", "two")

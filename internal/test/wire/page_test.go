@@ -308,8 +308,7 @@ func TestPageRoutes(t *testing.T) {
 // Ways in which the source names an error's status and code.
 var errorForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?:[rR]efuse|say)\(\s*(?:w,\s*)?http\.Status(\w+),\s*"([a-z_]+)"`),
-	regexp.MustCompile(`http\.Status(\w+), code: "([a-z_]+)"`),
-	regexp.MustCompile(`\{\s*rows\.Err\w+, http\.Status(\w+), "([a-z_]+)"`),
+	regexp.MustCompile(`\{\s*(?:[\w.()*\[\]]+, )?http\.Status(\w+), "([a-z_]+)"`), // rows of tables
 	regexp.MustCompile(`p\.status, p\.code = http\.Status(\w+), "([a-z_]+)"`),
 }
 

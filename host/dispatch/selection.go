@@ -1,0 +1,127 @@
+package dispatch
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Mode is when a bot reacts to a trigger that does not name it.
+type Mode string
+
+// The modes.
+const (
+	ModeMention Mode = "mention" // never
+	ModeAmbient Mode = "ambient" // where a cheap model finds that it should, some seconds later
+	ModeAlways  Mode = "always"
+	ModeOff     Mode = "off" // never, and not where it is named either
+)
+
+// Bot is a bot of a thread's house, as it is on that thread.
+type Bot struct {
+	ID           string // a UUID
+	Name         string
+	Joined       time.Time // the house
+	Mode         Mode
+	AmbientDelay time.Duration
+	Cooldown     time.Duration // of ModeAlways, for triggers of bots
+}
+
+// Room has what decides who reacts on a thread, besides its log.
+type Room struct {
+	Off    bool     // nobody reacts
+	Driver string   // the bot that drives the thread by runs; "" for none
+	Bots   []Bot    // of the house, but archived ones
+	Humans []string // ids of the house's human members
+}
+
+// Caps of a selection.
+const (
+	maxDepth    = 8  // of a trigger that bots react to
+	maxTurns    = 20 // bots' replies since the last chat of a human
+	maxUnasked  = 3  // bots that react to one trigger without being named
+	maxMentions = 8  // bots that react to one trigger since they are named
+)
+
+// Select decides which bots of a room react to a trigger of the thread. The order of the room's bots has no influence.
+func (s *State) Select(t Trigger, r Room) thread.Decided {
+	d := thread.Decided{Type: thread.TypeDecided, Trigger: t.ID, Bots: []thread.Choice{}}
+	d.Depth, d.Root = s.chain(t, r)
+	turns := t.turns - s.human
+	named := t.named(r.Bots)
+	var unasked, asked int
+	for _, b := range slices.SortedFunc(slices.Values(r.Bots), oldest) {
+		if b.ID == t.Author || b.Joined.After(t.At) {
+			continue
+		}
+		c := thread.Choice{AgentID: b.ID, Decision: thread.DecisionReact, Reason: reason(t, b, r, named)}
+		skip := func(why string) { c.Decision, c.Reason, c.DueAt = thread.DecisionSkip, why, "" }
+		switch c.Reason {
+		case "":
+			continue
+		case thread.ReasonMention:
+			asked++
+		case thread.ReasonAmbient:
+			unasked++
+			if d.Depth == 0 {
+				c.DueAt = thread.Stamp(t.At.Add(b.AmbientDelay))
+			}
+		case thread.ReasonAlways:
+			unasked++
+		}
+		switch {
+		case c.Reason == thread.ReasonDriver:
+		case r.Off || b.Mode == ModeOff:
+			skip(thread.ReasonMode)
+		case d.Depth >= maxDepth:
+			skip(thread.ReasonDepth)
+		case d.Depth > 0 && turns >= maxTurns, asked > maxMentions, unasked > maxUnasked:
+			skip(thread.ReasonCap)
+		case c.Reason == thread.ReasonAlways && d.Depth > 0 && t.At.Before(t.ended[b.ID].Add(b.Cooldown)):
+			unasked--
+			skip(thread.ReasonCooldown)
+		}
+		d.Bots = append(d.Bots, c)
+	}
+	return d
+}
+
+// oldest compares bots by when they joined.
+func oldest(a, b Bot) int {
+	if c := a.Joined.Compare(b.Joined); c != 0 {
+		return c
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+// chain returns the depth of a trigger, and the chat of a human that began its chain.
+func (s *State) chain(t Trigger, r Room) (depth int, root *thread.Root) {
+	switch {
+	case t.final || t.via:
+		return t.depth, t.root
+	case slices.Contains(r.Humans, t.Author):
+		return 0, &thread.Root{AuthorID: t.Author, ThreadID: s.threadID, EntryID: t.ID}
+	}
+	return 1, nil // a bot's own chat, or one of nobody in the house
+}
+
+// reason returns why a bot would react to a trigger; "" where the trigger does not concern it.
+func reason(t Trigger, b Bot, r Room, named []string) string {
+	switch {
+	case b.ID == r.Driver && t.final:
+		return "" // its runs take in chats alone
+	case b.ID == r.Driver:
+		return thread.ReasonDriver
+	case slices.Contains(named, b.ID):
+		return thread.ReasonMention
+	case r.Driver != "" || r.Off:
+		return ""
+	case b.Mode == ModeAlways:
+		return thread.ReasonAlways
+	case b.Mode == ModeAmbient:
+		return thread.ReasonAmbient
+	}
+	return ""
+}

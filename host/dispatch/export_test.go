@@ -1,4 +1,7 @@
 package dispatch
 
-// CallsOf returns the calls of a round's message.
-var CallsOf = callsOf
+// For tests that write and read rounds.
+var (
+	CallsOf   = callsOf
+	MessageOf = messageOf
+)

@@ -1,10 +1,9 @@
 package dispatch
 
 import (
-	"encoding/json"
-	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/model"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -32,15 +31,8 @@ type Journal struct {
 
 // Round is a reply of the model, with its calls in their order. Results has which of them have a result.
 type Round struct {
-	Calls   []Call
+	Calls   []model.Call
 	Results []bool
-}
-
-// Call is a tool call of a round, as it stands on the thread.
-type Call struct {
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Arguments json.RawMessage `json:"arguments"`
 }
 
 // idleClaims is how many holders in a row may die without a round or a result: a reaction that ends its hosts ends.
@@ -106,42 +98,4 @@ func Next(j *Journal, caps Caps, now time.Time) Step {
 	return Step{
 		Do: DoModel, Round: n, Tools: n < caps.Rounds && calls < caps.Calls && now.Sub(j.At) < caps.Wall,
 	}
-}
-
-// message is a message in pi's form.
-type message struct {
-	Content []struct {
-		Type string
-		Text string
-		Call
-	} `json:"content"`
-}
-
-// callsOf returns the calls of a round's message.
-func callsOf(raw json.RawMessage) (calls []Call) {
-	var m message
-	if json.Unmarshal(raw, &m) != nil {
-		return nil
-	}
-	for _, part := range m.Content {
-		if part.Type == "toolCall" {
-			calls = append(calls, part.Call)
-		}
-	}
-	return calls
-}
-
-// textOf returns the text of a round's message.
-func textOf(raw json.RawMessage) string {
-	var m message
-	if json.Unmarshal(raw, &m) != nil {
-		return ""
-	}
-	var text []string
-	for _, part := range m.Content {
-		if part.Type == "text" {
-			text = append(text, part.Text)
-		}
-	}
-	return strings.Join(text, "\n")
 }

@@ -45,43 +45,35 @@ const (
 	maxMentions = 8  // bots that react to one trigger since they are named
 )
 
+// selection is a decision in the making.
+type selection struct {
+	Trigger
+	Room
+	depth   int
+	turns   int      // of bots since the last chat of a human
+	names   []string // ids of the bots that it names
+	asked   int      // bots so far that react since they are named
+	unasked int      // and those that are not named
+}
+
 // Select decides which bots of a room react to a trigger of the thread. The order of the room's bots has no influence.
 func (s *State) Select(t Trigger, r Room) thread.Decided {
 	d := thread.Decided{Type: thread.TypeDecided, Trigger: t.ID, Bots: []thread.Choice{}}
 	d.Depth, d.Root = s.chain(t, r)
-	turns := t.turns - s.human
-	named := t.named(r.Bots)
-	var unasked, asked int
+	x := selection{Trigger: t, Room: r, depth: d.Depth, turns: t.turns - s.human, names: t.named(r.Bots)}
 	for _, b := range slices.SortedFunc(slices.Values(r.Bots), oldest) {
 		if b.ID == t.Author || b.Joined.After(t.At) {
 			continue
 		}
-		c := thread.Choice{AgentID: b.ID, Decision: thread.DecisionReact, Reason: reason(t, b, r, named)}
-		skip := func(why string) { c.Decision, c.Reason, c.DueAt = thread.DecisionSkip, why, "" }
-		switch c.Reason {
-		case "":
+		c := thread.Choice{AgentID: b.ID, Decision: thread.DecisionReact, Reason: x.reason(b)}
+		if c.Reason == "" {
 			continue
-		case thread.ReasonMention:
-			asked++
-		case thread.ReasonAmbient:
-			unasked++
-			if d.Depth == 0 {
-				c.DueAt = thread.Stamp(t.At.Add(b.AmbientDelay))
-			}
-		case thread.ReasonAlways:
-			unasked++
 		}
-		switch {
-		case c.Reason == thread.ReasonDriver:
-		case r.Off || b.Mode == ModeOff:
-			skip(thread.ReasonMode)
-		case d.Depth >= maxDepth:
-			skip(thread.ReasonDepth)
-		case d.Depth > 0 && turns >= maxTurns, asked > maxMentions, unasked > maxUnasked:
-			skip(thread.ReasonCap)
-		case c.Reason == thread.ReasonAlways && d.Depth > 0 && t.At.Before(t.ended[b.ID].Add(b.Cooldown)):
-			unasked--
-			skip(thread.ReasonCooldown)
+		if c.Reason == thread.ReasonAmbient && d.Depth == 0 {
+			c.DueAt = thread.Stamp(t.At.Add(b.AmbientDelay))
+		}
+		if why := x.refusal(b, c.Reason); why != "" {
+			c = thread.Choice{AgentID: b.ID, Decision: thread.DecisionSkip, Reason: why}
 		}
 		d.Bots = append(d.Bots, c)
 	}
@@ -107,21 +99,46 @@ func (s *State) chain(t Trigger, r Room) (depth int, root *thread.Root) {
 	return 1, nil // a bot's own chat, or one of nobody in the house
 }
 
-// reason returns why a bot would react to a trigger; "" where the trigger does not concern it.
-func reason(t Trigger, b Bot, r Room, named []string) string {
+// reason returns why a bot would react; "" where the trigger does not concern it.
+func (x *selection) reason(b Bot) string {
 	switch {
-	case b.ID == r.Driver && t.final:
+	case b.ID == x.Driver && x.final:
 		return "" // its runs take in chats alone
-	case b.ID == r.Driver:
+	case b.ID == x.Driver:
 		return thread.ReasonDriver
-	case slices.Contains(named, b.ID):
+	case slices.Contains(x.names, b.ID):
 		return thread.ReasonMention
-	case r.Driver != "" || r.Off:
+	case x.Driver != "" || x.Off:
 		return ""
 	case b.Mode == ModeAlways:
 		return thread.ReasonAlways
 	case b.Mode == ModeAmbient:
 		return thread.ReasonAmbient
 	}
+	return ""
+}
+
+// refusal returns why a bot may not react for a reason; "" where it may.
+func (x *selection) refusal(b Bot, reason string) string {
+	switch {
+	case reason == thread.ReasonDriver:
+		return ""
+	case x.Off || b.Mode == ModeOff:
+		return thread.ReasonMode
+	case x.depth >= maxDepth:
+		return thread.ReasonDepth
+	case x.depth > 0 && x.turns >= maxTurns:
+		return thread.ReasonCap
+	case reason == thread.ReasonAlways && x.depth > 0 && x.At.Before(x.ended[b.ID].Add(b.Cooldown)):
+		return thread.ReasonCooldown
+	}
+	count, most := &x.unasked, maxUnasked
+	if reason == thread.ReasonMention {
+		count, most = &x.asked, maxMentions
+	}
+	if *count >= most {
+		return thread.ReasonCap
+	}
+	*count++
 	return ""
 }

@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/host/model"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -97,12 +98,12 @@ func entry(id, author string, payload any) thread.Entry {
 }
 
 // model returns what a model replies, which is never the same twice.
-func (w *world) model(round int) (text string, calls []dispatch.Call) {
+func (w *world) model(round int) (text string, calls []model.Call) {
 	w.models++
 	text = fmt.Sprint("reply ", w.rnd.Uint64())
 	if n := w.rnd.IntN(4) - 1; n > 0 && round < 3 {
 		for i := range n {
-			calls = append(calls, dispatch.Call{
+			calls = append(calls, model.Call{
 				ID: fmt.Sprint("c", i), Name: "echo", Arguments: fmt.Appendf(nil, `{"text":"%d"}`, w.rnd.Uint64()),
 			})
 		}
@@ -115,7 +116,7 @@ func (w *world) model(round int) (text string, calls []dispatch.Call) {
 }
 
 // call has the effect of a tool.
-func (w *world) call(key string, c dispatch.Call) {
+func (w *world) call(key string, c model.Call) {
 	w.tools++
 	if w.wrong == keyless {
 		key = fmt.Sprint(key, " ", w.tools)
@@ -275,16 +276,13 @@ func (h *host) round(j *dispatch.Journal, step dispatch.Step, yield func(string)
 			return false
 		}
 	}
-	content := []any{map[string]string{"type": "text", "text": text}}
+	parts := []model.Part{{Text: text}}
 	for _, c := range calls {
-		content = append(content, struct {
-			Type string `json:"type"`
-			dispatch.Call
-		}{"toolCall", c})
+		parts = append(parts, model.Part{Call: &c})
 	}
 	r := thread.Round{
 		Type: thread.TypeRound, Reaction: thread.InReaction{ID: j.ID, Round: step.Round, Depth: j.Depth},
-		Message: thread.Marshal(map[string]any{"role": "assistant", "content": content}),
+		Message: thread.Marshal(dispatch.MessageOf(parts)),
 	}
 	if len(calls) == 0 {
 		r.Chats = j.Chats

@@ -17,7 +17,7 @@ type Model interface {
 	Stream(ctx context.Context, r Request, f func(Event)) (Reply, error)
 }
 
-// Request is what a model is asked.
+// Request is a question to a model.
 type Request struct {
 	Model     string // the provider's name of it
 	System    string // the same in each request of a bot and a thread: providers cache it
@@ -51,7 +51,7 @@ type Part struct {
 	Image    *Image    // of the user
 }
 
-// Thinking is what a model thought, with the provider's signature of it. It goes back unchanged or not at all.
+// Thinking has the thoughts of a model, with the provider's signature of it. It goes back unchanged or not at all.
 type Thinking struct {
 	Text      string
 	Signature string
@@ -91,7 +91,7 @@ type Event struct {
 	Tool string
 }
 
-// Stop is why a reply ended.
+// Stop is the reason for which a reply ended.
 type Stop string
 
 // The reasons, in pi's words.
@@ -118,7 +118,7 @@ type Usage struct {
 	CacheWrite int64 `json:"cacheWrite"`
 }
 
-// Kind is what a caller can do about an error.
+// Kind is the kind of an error: what a caller can do about it.
 type Kind int
 
 // The kinds.

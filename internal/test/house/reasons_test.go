@@ -75,7 +75,6 @@ var longFunctions = map[string]reason{
 	"session.claudeTurn":                 {62, format},
 	"session.codexTurn":                  {62, format},
 	"thread.AddScanned":                  {81, table},
-	"thread.ScanMembers":                 {63, format},
 	"thread/client.Follow":               {73, steps},
 }
 
@@ -184,10 +183,10 @@ var complexFunctions = map[string]reason{
 	"session.scanPi":                         {18, format},
 	"session.value":                          {16, format},
 	"thread.AddScanned":                      {43, table},
-	"thread.ScanMembers":                     {23, format},
+	"thread.ScanMembers":                     {19, format},
 	"thread.end":                             {17, table},
 	"thread.parseExact":                      {16, format},
-	"thread.parseLine":                       {16, format},
+	"thread.parseLine":                       {17, format},
 	"thread/client.Follow":                   {30, steps},
 	"thread/client.ReadBack":                 {19, pass},
 }

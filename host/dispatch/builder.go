@@ -13,7 +13,7 @@ import (
 
 // builder makes a conversation of a thread's entries.
 type builder struct {
-	Around
+	Room
 	journal  *Journal
 	blocks   []block
 	asked    []model.Message // the triggers
@@ -83,14 +83,8 @@ func (b *builder) chat(e thread.Entry, p struct {
 	if p.RunID != "" || p.Session != nil || p.Quiet {
 		return
 	}
-	name, human, known := b.name(e.AuthorID)
-	kind := "bot"
-	switch {
-	case human:
-		kind = "human"
-	case !known:
-		kind = "no member"
-	}
+	name, kind := b.name(e.AuthorID)
+	human := kind == "human"
 	m := words("[chat from %s (%s) %s id %s]\n%s", name, kind, e.Received().UTC().Format("15:04"), e.ID,
 		cut(p.Text, mostChat))
 	if slices.Contains(b.journal.Chats, e.ID) {
@@ -124,7 +118,7 @@ func (b *builder) executed(e thread.Entry, p thread.ExecFinished) {
 	case p.ExitCode != nil:
 		end = fmt.Sprint("exit ", *p.ExitCode)
 	}
-	name, _, _ := b.name(c.author)
+	name, _ := b.name(c.author)
 	b.push(e, words("[command by %s: $ %s → %s, %s; end of its output:]\n%s", name, cut(c.text, mostReply), end,
 		time.Duration(p.DurationMs)*time.Millisecond, strings.ToValidUTF8(c.output, "")))
 	delete(b.commands, p.ExecID)
@@ -140,7 +134,7 @@ func (b *builder) status(e thread.Entry, p thread.StatusChanged) {
 	if r == nil {
 		return
 	}
-	name, _, _ := b.name(r.author)
+	name, _ := b.name(r.author)
 	b.push(e, words("[run of %s by %s: %s, %s, %d calls; it ended with:]\n%s", r.harness, name, p.Status,
 		e.Received().Sub(r.began).Round(time.Second), r.calls, cut(r.last, mostReply)))
 	delete(b.runs, p.RunID)
@@ -172,11 +166,11 @@ func (b *builder) line(e thread.Entry, typ string) {
 			}
 		}
 	case p.Reaction.ID == "":
-	case typ == thread.TypeRound && e.AuthorID != b.Self.ID:
+	case typ == thread.TypeRound && e.AuthorID != b.journal.Bot:
 		b.other(e, p.Message)
 	case typ == thread.TypeRound:
 		b.own(e, p.Reaction.ID, model.Message{Role: model.Assistant, Parts: partsOf(p.Message)})
-	case typ == thread.TypeResult && e.AuthorID == b.Self.ID:
+	case typ == thread.TypeResult && e.AuthorID == b.journal.Bot:
 		b.own(e, p.Reaction.ID, model.Message{Role: model.User, Parts: []model.Part{{Result: &model.Result{
 			CallID: p.ToolCallID, Text: cut(textOf(p.Message), mostChat), IsError: p.IsError,
 		}}}})
@@ -188,7 +182,7 @@ func (b *builder) other(e thread.Entry, message json.RawMessage) {
 	if len(callsOf(message)) > 0 {
 		return
 	}
-	name, _, _ := b.name(e.AuthorID)
+	name, _ := b.name(e.AuthorID)
 	m := words("[reply from %s (bot) %s id %s]\n%s", name, e.Received().UTC().Format("15:04"), e.ID,
 		cut(textOf(message), mostChat))
 	if slices.Contains(b.journal.Chats, e.ID) {

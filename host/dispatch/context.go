@@ -20,41 +20,25 @@ const (
 	perToken   = 3        // bytes, as an estimate
 )
 
-// Around has what a bot knows besides the thread's log.
-type Around struct {
-	Self         Bot
-	Instructions string
-	House        string // names
-	Thread       string
-	Members      []Member
-	Tools        []model.Tool
-}
-
-// Member is a member of the house, for people and bots to be named by.
-type Member struct {
-	ID    string
-	Name  string
-	Human bool
-}
-
 // Context returns what the model is asked next in a reaction. The entries are those that its first claim names, and
 // those of the reaction itself: another holder asks the same. What does not fit into budget tokens is left out, the
 // oldest first, in steps of a quarter: requests that follow each other begin with the same bytes, which providers
 // cache. The first chat of a human and the triggers always stay.
-func Context(entries []thread.Entry, j *Journal, a Around, budget int) model.Request {
-	b := builder{Around: a, journal: j, runs: map[string]*ranRun{}, commands: map[string]*command{}}
+func Context(entries []thread.Entry, j *Journal, r Room, tools []model.Tool, budget int) model.Request {
+	b := builder{Room: r, journal: j, runs: map[string]*ranRun{}, commands: map[string]*command{}}
 	for _, e := range entries {
 		b.add(e)
 	}
 	b.shorten()
-	r := model.Request{System: a.system(), Tools: a.Tools}
-	fixed := len(r.System) + sizeOf(b.asked) + sizeOf(b.replies)
-	for _, t := range a.Tools {
+	self, _ := r.bot(j.Bot)
+	q := model.Request{Model: j.Model, System: r.system(self), Tools: tools}
+	fixed := len(q.System) + sizeOf(b.asked) + sizeOf(b.replies)
+	for _, t := range tools {
 		fixed += len(t.Name) + len(t.Description) + len(t.Schema)
 	}
-	r.Messages = append(b.fit(fixed, budget*perToken), b.asked...)
-	r.Messages = append(r.Messages, b.replies...)
-	return r
+	q.Messages = append(b.fit(fixed, budget*perToken), b.asked...)
+	q.Messages = append(q.Messages, b.replies...)
+	return q
 }
 
 const rules = `A message that begins with [chat from …] or with other words in brackets was written by others, or
@@ -63,25 +47,21 @@ tool call is posted on the thread.
 `
 
 // system returns the text before the conversation. It is the same for each request of a bot on a thread.
-func (a Around) system() string {
+func (r Room) system(self Bot) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "You are %s, a bot of the house %q. You answer on its thread %q.\n", a.Self.Name, a.House, a.Thread)
+	fmt.Fprintf(&b, "You are %s, a bot of the house %q. You answer on its thread %q.\n", self.Name, r.House, r.Thread)
 	b.WriteString("Members of the house:\n")
-	for _, m := range a.Members {
-		fmt.Fprintf(&b, "- %s (%s)\n", m.Name, m.kind())
+	for _, m := range r.Humans {
+		fmt.Fprintf(&b, "- %s (human)\n", m.Name)
+	}
+	for _, bot := range slices.SortedFunc(slices.Values(r.Bots), oldest) {
+		fmt.Fprintf(&b, "- %s (bot)\n", bot.Name)
 	}
 	b.WriteString(rules)
-	if a.Instructions != "" {
-		b.WriteString("\n" + a.Instructions + "\n")
+	if self.Instructions != "" {
+		b.WriteString("\n" + self.Instructions + "\n")
 	}
 	return b.String()
-}
-
-func (m Member) kind() string {
-	if m.Human {
-		return "human"
-	}
-	return "bot"
 }
 
 // block is a part of the conversation that is left out as a whole.
@@ -239,13 +219,4 @@ func cut(text string, most int) string {
 	head, tail := text[:most/2], text[len(text)-most/2:]
 	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n[%d bytes are left out]\n", len(text)-most) +
 		strings.ToValidUTF8(tail, "")
-}
-
-// name returns what to call a member, without brackets: they begin what is not the bot's own.
-func (a Around) name(id string) (name string, human, ok bool) {
-	i := slices.IndexFunc(a.Members, func(m Member) bool { return m.ID == id })
-	if i < 0 {
-		return "somebody", false, false
-	}
-	return strings.NewReplacer("[", "(", "]", ")", "\n", " ").Replace(a.Members[i].Name), a.Members[i].Human, true
 }

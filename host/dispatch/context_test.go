@@ -13,10 +13,10 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-func around() dispatch.Around {
-	return dispatch.Around{
-		Self: dispatch.Bot{ID: piet, Name: "piet"}, Instructions: "Be short.", House: "lab", Thread: "tests",
-		Members: []dispatch.Member{{"ann", "ann [boss]", true}, {piet, "piet", false}, {alma, "alma", false}},
+func lab() dispatch.Room {
+	return dispatch.Room{
+		House: "lab", Thread: "tests", Humans: []dispatch.Member{{ID: "ann", Name: "ann [boss]"}},
+		Bots: []dispatch.Bot{{ID: piet, Name: "piet", Instructions: "Be short."}, {ID: alma, Name: "alma"}},
 	}
 }
 
@@ -110,7 +110,7 @@ func TestContext(t *testing.T) {
 		round("x_2", piet, 0, "I ask again.", "4 min"),
 	)
 	j := &dispatch.Journal{ID: "x_2", Bot: piet, Begun: thread.Begun{Chats: []string{"m2"}}}
-	r := dispatch.Context(entries(lines...), j, around(), 1000)
+	r := dispatch.Context(entries(lines...), j, lab(), nil, 1000)
 	const want = `user: [chat from ann (boss) (human) 00:00 id m1]
 how long do the tests take?
 user: [run of pi by ann (boss): completed, 4m0s, 1 calls; it ended with:]
@@ -154,7 +154,7 @@ func TestContextOld(t *testing.T) {
 		lines = append(lines, round(id, piet, 1, fmt.Sprint("answer ", i))...)
 	}
 	j := &dispatch.Journal{ID: "x_9", Bot: piet}
-	got := shownRequest(dispatch.Context(entries(lines...), j, around(), 5000))
+	got := shownRequest(dispatch.Context(entries(lines...), j, lab(), nil, 5000))
 	if want := "assistant: answer 1\nassistant: (used echo ×2)\n"; !strings.Contains(got, want) {
 		t.Errorf("got\n%s", got)
 	}
@@ -187,7 +187,7 @@ func TestContextCut(t *testing.T) {
 			}
 			asked := append(slices.Clone(lines), chat(fmt.Sprint("q", turn), "ann", "the question"))
 			j := &dispatch.Journal{ID: "x_q", Bot: piet, Begun: thread.Begun{Chats: []string{fmt.Sprint("q", turn)}}}
-			r := dispatch.Context(entries(asked...), j, around(), budget)
+			r := dispatch.Context(entries(asked...), j, lab(), nil, budget)
 			got := shownRequest(r)
 			if len(got) > budget*3*11/10 { // with what a line of this test has besides
 				t.Fatalf("%d bytes for %d tokens", len(got), budget)

@@ -27,14 +27,46 @@ type Bot struct {
 	Mode         Mode
 	AmbientDelay time.Duration
 	Cooldown     time.Duration // of ModeAlways, for triggers of bots
+	Provider     string        // of the model
+	Model        string        // the provider's name of it; "" where the bot has none, and can't answer
+	Instructions string
 }
 
-// Room has what decides who reacts on a thread, besides its log.
+// Member is a human member of a house.
+type Member struct {
+	ID   string
+	Name string
+}
+
+// Room is a thread with its house, as the rows have them.
 type Room struct {
+	Thread string // names
+	House  string
 	Off    bool     // nobody reacts
+	Closed bool     // nobody may write
 	Driver string   // the bot that drives the thread by runs; "" for none
 	Bots   []Bot    // of the house, but archived ones
-	Humans []string // ids of the house's human members
+	Humans []Member // of the house
+}
+
+// bot returns the bot with an id; false where the room has it no more.
+func (r Room) bot(id string) (Bot, bool) {
+	i := slices.IndexFunc(r.Bots, func(b Bot) bool { return b.ID == id })
+	if i < 0 {
+		return Bot{}, false
+	}
+	return r.Bots[i], true
+}
+
+// name returns the name of a member, and whether it is a human, a bot or nobody of the house.
+func (r Room) name(id string) (name, kind string) {
+	name, kind = "somebody", "no member"
+	if b, ok := r.bot(id); ok {
+		name, kind = b.Name, "bot"
+	} else if i := slices.IndexFunc(r.Humans, func(m Member) bool { return m.ID == id }); i >= 0 {
+		name, kind = r.Humans[i].Name, "human"
+	}
+	return strings.NewReplacer("[", "(", "]", ")", "\n", " ").Replace(name), kind // brackets begin what others wrote
 }
 
 // Caps of a selection.
@@ -44,6 +76,10 @@ const (
 	maxUnasked  = 3  // bots that react to one trigger without being named
 	maxMentions = 8  // bots that react to one trigger since they are named
 )
+
+func (r Room) human(id string) bool {
+	return slices.ContainsFunc(r.Humans, func(m Member) bool { return m.ID == id })
+}
 
 // selection is a decision in the making.
 type selection struct {
@@ -93,7 +129,7 @@ func (s *State) chain(t Trigger, r Room) (depth int, root *thread.Root) {
 	switch {
 	case t.final || t.via:
 		return t.depth, t.root
-	case slices.Contains(r.Humans, t.Author):
+	case r.human(t.Author):
 		return 0, &thread.Root{AuthorID: t.Author, ThreadID: s.threadID, EntryID: t.ID}
 	}
 	return 1, nil // a bot's own chat, or one of nobody in the house

@@ -22,7 +22,7 @@ const (
 
 // room is a house of ann with piet, alma, gus and tina, in the order in which they joined.
 func room(modes ...dispatch.Mode) dispatch.Room {
-	r := dispatch.Room{Humans: []string{"ann"}}
+	r := dispatch.Room{Humans: []dispatch.Member{{ID: "ann", Name: "ann"}}}
 	for i, name := range []string{"Piet", "Alma", "Gus", "Tina"} {
 		b := dispatch.Bot{
 			ID: []string{piet, alma, gus, tina}[i], Name: name, Joined: epoch.Add(-time.Duration(9-i) * time.Hour),
@@ -113,7 +113,7 @@ func TestSelect(t *testing.T) {
 	driven.Driver = piet
 	young := room()
 	young.Bots[1].Joined = epoch.Add(time.Hour)
-	nine := dispatch.Room{Humans: []string{"ann"}}
+	nine := dispatch.Room{Humans: []dispatch.Member{{ID: "ann", Name: "ann"}}}
 	for i := range 9 {
 		nine.Bots = append(nine.Bots, dispatch.Bot{ID: fmt.Sprintf("%08d", i), Name: fmt.Sprint("b", i)})
 	}

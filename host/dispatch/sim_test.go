@@ -310,7 +310,7 @@ func schedule(t *testing.T, l *log.Log, name string, seed uint64, broken wrong) 
 			Mode: []dispatch.Mode{dispatch.ModeMention, dispatch.ModeMention, dispatch.ModeAmbient}[w.rnd.IntN(3)],
 		})
 	}
-	w.room.Humans = []string{"ann"}
+	w.room.Humans = []dispatch.Member{{ID: "ann", Name: "ann"}}
 	type running struct {
 		next  func() (string, bool)
 		stop  func()

@@ -159,6 +159,16 @@ type ReactionFinished struct {
 	DurationMs int64           `json:"durationMs"`
 }
 
+// Delta is a piece of a round's text as it comes. From is how many characters came before it; with 0 the text begins
+// anew.
+type Delta struct {
+	Type     string     `json:"type"`
+	Reaction InReaction `json:"reaction"`
+	From     int        `json:"from"`
+	Text     string     `json:"text"`
+	Tools    []string   `json:"tools,omitempty"` // names of tools that are being called
+}
+
 // ReactionCancel is the payload that asks for a reaction's end.
 type ReactionCancel struct {
 	Type     string `json:"type"`
@@ -188,6 +198,11 @@ func ReactionAliveID(reaction string, k, n int) string {
 
 // RoundID returns the id of a reaction's n-th round, from 0.
 func RoundID(reaction string, n int) string { return reaction + "." + strconv.Itoa(n) }
+
+// DeltaID returns the id of the i-th delta of a round by the reaction's k-th holder, from 0.
+func DeltaID(reaction string, n, k, i int) string {
+	return RoundID(reaction, n) + "." + strconv.Itoa(k) + ".d." + strconv.Itoa(i)
+}
 
 // CallResultID returns the id of the result of a round's i-th call, from 0.
 func CallResultID(reaction string, n, i int) string {

@@ -4,4 +4,5 @@ package dispatch
 var (
 	CallsOf   = callsOf
 	MessageOf = messageOf
+	TextOf    = textOf
 )

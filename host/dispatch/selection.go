@@ -42,9 +42,13 @@ type Member struct {
 type Room struct {
 	Thread string // names
 	House  string
-	Off    bool     // nobody reacts
-	Closed bool     // nobody may write
-	Driver string   // the bot that drives the thread by runs; "" for none
+	Off    bool   // nobody reacts
+	Closed bool   // nobody may write
+	Driver string // the bot that drives the thread by runs; "" for none
+
+	// The house's model for gates; "" for the bot's own.
+	GateProvider, GateModel string
+
 	Bots   []Bot    // of the house, but archived ones
 	Humans []Member // of the house
 }
@@ -86,7 +90,7 @@ type selection struct {
 	Trigger
 	Room
 	depth   int
-	turns   int      // of bots since the last chat of a human
+	turns   int      // replies of bots since the last chat of a human, with those that are to come
 	names   []string // ids of the bots that it names
 	asked   int      // bots so far that react since they are named
 	unasked int      // and those that are not named
@@ -96,7 +100,7 @@ type selection struct {
 func (s *State) Select(t Trigger, r Room) thread.Decided {
 	d := thread.Decided{Type: thread.TypeDecided, Trigger: t.ID, Bots: []thread.Choice{}}
 	d.Depth, d.Root = s.chain(t, r)
-	x := selection{Trigger: t, Room: r, depth: d.Depth, turns: t.turns - s.human, names: t.named(r.Bots)}
+	x := selection{Trigger: t, Room: r, depth: d.Depth, turns: s.finals - s.human + len(s.open) + len(s.waiting), names: t.named(r.Bots)}
 	for _, b := range slices.SortedFunc(slices.Values(r.Bots), oldest) {
 		if b.ID == t.Author || b.Joined.After(t.At) {
 			continue
@@ -176,5 +180,6 @@ func (x *selection) refusal(b Bot, reason string) string {
 		return thread.ReasonCap
 	}
 	*count++
+	x.turns++
 	return ""
 }

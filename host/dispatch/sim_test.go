@@ -162,7 +162,7 @@ func (h *host) pass(yield func(string) bool) bool {
 	}
 	work = h.state.Open(h.now)
 	for _, j := range work.Take {
-		if h.wrong != noTakeover && !h.take(j, yield) {
+		if h.wrong != noTakeover && !h.take(&j, yield) {
 			return false
 		}
 	}

@@ -209,7 +209,10 @@ func (s *State) result(e thread.Entry, p thread.CallResult) {
 	r := j.Rounds[p.Reaction.Round]
 	for i := range r.Calls {
 		if e.ID == thread.CallResultID(j.ID, p.Reaction.Round, i) {
+			r.Results = slices.Clone(r.Results) // others have copies of the journal
 			r.Results[i] = true
+			j.Rounds = slices.Clone(j.Rounds)
+			j.Rounds[p.Reaction.Round] = r
 			j.progress(e)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 
 // Work has what a host can do on a thread now.
 type Work struct {
-	Decide []Trigger  // by Select, in the order of the log
-	Start  []Start    // a new reaction each
-	Take   []*Journal // open reactions whose holder is silent or has let go
-	Due    time.Time  // when there may be more without a new entry; zero for never
+	Decide []Trigger // by Select, in the order of the log
+	Start  []Start   // a new reaction each
+	Take   []Journal // open reactions whose holder is silent or has let go
+	Due    time.Time // when there may be more without a new entry; zero for never
 }
 
 // Start is a reaction that can begin.
@@ -33,12 +33,12 @@ func (s *State) Open(now time.Time) (w Work) {
 	for _, j := range s.open {
 		busy[j.Bot] = true
 		if over := j.last.Add(j.lease); j.released || !now.Before(over) {
-			w.Take = append(w.Take, j)
+			w.Take = append(w.Take, *j)
 		} else {
 			w.later(over)
 		}
 	}
-	slices.SortFunc(w.Take, func(a, b *Journal) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(w.Take, func(a, b Journal) int { return strings.Compare(a.ID, b.ID) })
 	var bots []string
 	for _, x := range s.waiting {
 		if !busy[x.Bot] && !slices.Contains(bots, x.Bot) {

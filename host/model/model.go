@@ -24,6 +24,7 @@ type Request struct {
 	Messages  []Message
 	Tools     []Tool
 	Must      string // name of a tool that the model has to call; "" for none
+	NoCalls   bool   // the model may call none: this is its last reply
 	MaxTokens int    // of the reply
 }
 

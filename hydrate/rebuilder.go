@@ -98,7 +98,7 @@ const (
 // Add adds the thread's next entry.
 func (r *Rebuilder) Add(e Entry) error {
 	switch {
-	case strings.HasPrefix(e.Fields.Type, "signal."), e.Fields.IsSubagent():
+	case strings.HasPrefix(e.Fields.Type, "signal."), e.Fields.IsSubagent(), e.Fields.Reaction != "":
 		return nil
 	case r.isLine(e):
 		r.dropChats(e.Fields.Named())

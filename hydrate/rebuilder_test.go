@@ -223,6 +223,8 @@ func TestRebuildForeign(t *testing.T) {
 		foreign(8, `{"type":"pi.assistant","message":{"role":"assistant","content":"as a string"},`+
 			`"usage":{"input":3}}`),
 		foreign(9, `{"type":"signal.dispatch.heartbeat","runId":"r0"}`),
+		foreign(9, `{"type":"pi.assistant","reaction":{"id":"x_1"},"message":{"role":"assistant",`+
+			`"content":[{"type":"text","text":"a bot's reply"}]}}`),
 		foreign(10, `{"type":"chat","text":"not answered yet"}`),
 		{ID: "next.prompt", TS: "2026-01-01T00:00:11.000Z", Payload: json.RawMessage(`{"type":"chat",` +
 			`"text":"the next task"}`)},
@@ -254,6 +256,7 @@ func TestRebuildForeign(t *testing.T) {
 	}
 	text := string(got)
 	if strings.Contains(text, "the next task") || strings.Contains(text, "not answered yet") ||
+		strings.Contains(text, "a bot's reply") ||
 		strings.Contains(text, "nobody's") {
 		t.Errorf("got %s", text)
 	}

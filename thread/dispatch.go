@@ -24,18 +24,11 @@ const (
 func IsHostType(typ string) bool {
 	switch typ {
 	case TypeClaim, TypeSandbox, TypePush, TypeSync, TypeSandboxKept, TypeSandboxResumed, TypeAgentSpawn,
-		TypeChildFinished, TypeExecStarted, typeDecided, typeDelta:
+		TypeChildFinished, TypeExecStarted, TypeDecided, TypeDelta:
 		return true
 	}
-	return IsSetup(typ) || strings.HasPrefix(typ, prefixReaction)
+	return IsSetup(typ) || strings.HasPrefix(typ, prefixReaction) && typ != TypeReactionCancel
 }
-
-// The types of what bots decide and answer.
-const (
-	typeDecided    = "signal.dispatch.decided"
-	typeDelta      = "signal.dispatch.delta"
-	prefixReaction = "signal.dispatch.reaction_"
-)
 
 // prefixSetup begins the types of the steps of making a box.
 const prefixSetup = "signal.setup."

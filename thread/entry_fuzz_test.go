@@ -59,12 +59,13 @@ func FuzzScan(f *testing.F) {
 		}
 		var p struct {
 			Signal
-			Status string `json:"status"`
+			Status   string          `json:"status"`
+			Reaction json.RawMessage `json:"reaction"`
 		}
 		if err := json.Unmarshal(payload, &p); err != nil {
 			t.Fatalf("%q is scanned, and can't be read: %v", payload, err)
 		}
-		if want := (Fields{p.Type, p.RunID, p.Harness, p.Status}); got != want {
+		if want := (Fields{p.Type, p.RunID, p.Harness, p.Status, p.Reaction != nil}); got != want {
 			t.Errorf("%q: scanned %+v, read %+v", payload, got, want)
 		}
 	})

@@ -1,6 +1,7 @@
 package thread_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -108,13 +109,15 @@ func TestParseLine(t *testing.T) {
 			Index:  7,
 		}, SubagentOf: "root", Encoding: "base64",
 		Line: json.RawMessage(`"AA=="`), Truncated: true, Bytes: 1 << 40, SHA256: "00", Reason: "r",
+		Reaction: "x_1",
 	}
 	for i := range reflect.TypeFor[thread.Line]().NumField() {
 		if reflect.ValueOf(want).Field(i).IsZero() {
 			t.Fatalf("%s is not tested", reflect.TypeFor[thread.Line]().Field(i).Name)
 		}
 	}
-	if diff := cmp.Diff(want, thread.ParseLine(want.AppendJSON(nil))); diff != "" {
+	payload := append(bytes.TrimSuffix(want.AppendJSON(nil), []byte("}")), `,"reaction":{"id":"x_1"}}`...)
+	if diff := cmp.Diff(want, thread.ParseLine(payload)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	for _, other := range []string{`[]`, `"x"`, `null`, `{}`, `{"type":1,"session":[],"text":null}`} {

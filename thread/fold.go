@@ -74,7 +74,7 @@ func (f *Fold) AddScanned(sig Fields, e Entry) {
 		at = e.Time()
 	}
 	if !sig.Signal() {
-		f.AddLine(sig.Type, at)
+		f.AddLine(sig, at)
 		return
 	}
 	switch sig.Type {
@@ -162,10 +162,10 @@ func believed(sig Fields, id string) bool {
 	return sig.RunID == "" || isSignal(id, sig.RunID, what)
 }
 
-// AddLine is Add for an entry that is no signal, of which it takes the type and when it came. A mirrored line is a sign
-// of life of the latest run.
-func (f *Fold) AddLine(typ string, at time.Time) {
-	if n := len(f.list); n > 0 && typ != TypeChat && f.list[n-1].Status == StatusRunning {
+// AddLine is Add for an entry that is no signal, of which it takes the fields and when it came. A mirrored line is a
+// sign of life of the latest run; a bot's reply is none.
+func (f *Fold) AddLine(sig Fields, at time.Time) {
+	if n := len(f.list); n > 0 && sig.Type != TypeChat && !sig.Reaction && f.list[n-1].Status == StatusRunning {
 		f.list[n-1].LastEntry, f.list[n-1].Waiting = at, false
 	}
 }

@@ -227,6 +227,7 @@ func TestFoldWaiting(t *testing.T) {
 		{beat("r1", 1), true},
 		{sig("c", `{"type":"chat","text":"hi"}`), true},
 		{sig("r1.refused.0", `{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"c"}`), true},
+		{sig("x_1.0", `{"type":"pi.assistant","reaction":{"id":"x_1"}}`), true},
 		{sig("pi:s:1", `{"type":"pi.session","kind":"prompt"}`), false},
 		{waiting("r1"), true},
 		{status("r1", "end.0", "completed"), false},
@@ -236,6 +237,9 @@ func TestFoldWaiting(t *testing.T) {
 		r, _ := f.Latest()
 		if r.ID != "r1" || r.Waiting != step.want {
 			t.Errorf("after %d, %s: run %s waits %v", i, step.entry.ID, r.ID, r.Waiting)
+		}
+		if step.entry.ID == "x_1.0" && r.LastEntry.Second() == i {
+			t.Errorf("a bot's reply is a sign of a run's life")
 		}
 		if step.entry.ID == "r1.refused.0" && r.LastEntry.Second() != i {
 			t.Errorf("%s is no sign of life: last entry at %v", step.entry.ID, r.LastEntry)

@@ -40,6 +40,10 @@ type Line struct {
 	Bytes      int64           `json:"bytes,omitempty"`  // kinds long and stub: the line's length
 	SHA256     string          `json:"sha256,omitempty"` // kinds long and stub: of the line
 	Reason     string          `json:"reason,omitempty"` // kind stub: why the server refused the entry
+
+	// Reaction is the id of the bot's reaction that the entry is a round or a result of. Such an entry is no line: no
+	// mirror writes one.
+	Reaction string `json:"-"`
 }
 
 // AppendJSON appends the payload as JSON, as json.Marshal does. It copies message, line and usage without parsing them:
@@ -139,6 +143,8 @@ func ParseMirrored(payload []byte) (p Line, compact bool) {
 			p.Reason = jsonscan.String(v)
 		case "session":
 			p.Session = parseRef(v)
+		case "reaction":
+			p.Reaction = parseReaction(v)
 		}
 	})
 	return p, compact
@@ -152,6 +158,16 @@ func parseIDs(raw []byte) (ids []string) {
 		}
 	})
 	return ids
+}
+
+// parseReaction returns the id of the reaction in raw, "" where raw has none.
+func parseReaction(raw []byte) (id string) {
+	jsonscan.Members(raw, func(key, v []byte) {
+		if string(key) == "id" {
+			id = jsonscan.String(v)
+		}
+	})
+	return id
 }
 
 // Names reports whether the line has chats on record: it is of kind prompt, or the stub of such a line.
@@ -169,9 +185,12 @@ func (l Line) Named() []string {
 }
 
 // Delivers returns the ids of the chats that a mirrored line reports as delivered. all: it is a turn of another mirror,
-// which names none and answers all chats before it.
+// which names none and answers all chats before it. The last round of a bot's reaction delivers those that it names.
 func (l Line) Delivers() (ids []string, all bool) {
-	if l.Names() {
+	switch {
+	case l.Reaction != "" && isReply(l.Type):
+		return l.Chats, false
+	case l.Names():
 		return l.Named(), false
 	}
 	return nil, l.Session == nil && l.SubagentOf == "" && isReply(l.Type)

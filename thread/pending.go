@@ -254,7 +254,7 @@ func contentOf(message []byte) (text string, images []json.RawMessage) {
 // OpensTurn reports whether a mirrored line belongs to a turn of the agent that its session is of: a live run that has
 // waited works again. An agent may write other lines while it waits.
 func (l Line) OpensTurn() bool {
-	if l.IsSubagent() {
+	if l.IsSubagent() || l.Reaction != "" {
 		return false
 	}
 	return isReply(l.Type) || l.Session != nil && (l.Type == TypeChat || l.Kind == KindPrompt || l.Kind == KindUser)

@@ -84,6 +84,13 @@ func TestPending(t *testing.T) {
 		{"several delivered", "", []string{a, b, c, names(`"chats":["a","c"]`)}, "b"},
 		{"with the prompt", "", []string{a, prompt, names(`"chats":["a","r1.prompt"]`), b}, "b"},
 		{"the prompt alone", "", []string{a, prompt, names(`"chat":"r1.prompt"`)}, "a"},
+		{"answered by a bot", "", []string{
+			a, b, `x_1.0 {"type":"pi.assistant","reaction":{"id":"x_1","round":0,"depth":0},"chats":["a"]}`,
+		}, "b"},
+		{"a bot's round with calls", "", []string{a, `x_1.0 {"type":"pi.assistant","reaction":{"id":"x_1"}}`}, "a"},
+		{"a bot's claim", "", []string{
+			a, `x_1.claim.0 {"type":"signal.dispatch.reaction_claimed","reaction":"x_1","chats":["a"]}`,
+		}, "a"},
 		{"delivered, and the line cut", "", []string{
 			a, b, `codex:s:1 {"type":"codex.session","kind":"stub","chats":["a","b"],"truncated":true,` + place + `}`,
 		}, ""},

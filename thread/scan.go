@@ -47,6 +47,9 @@ type Fields struct {
 	RunID   string
 	Harness string
 	Status  string
+
+	// Reaction reports that it is of a bot's reaction, and so no sign of a run's life.
+	Reaction bool
 }
 
 // Signal reports whether the entry is a signal.
@@ -73,7 +76,8 @@ var meanings = func() map[string]uint {
 		beat posted pending uptimeMs nextMs agent turn outcome name command stream
 		errorClass exitCode signal durationMs lines digest leftovers stderrTail lastEntryAt silentMs
 		childThreadId agentId from until corrected title unread nothing skipped
-		execId timeoutMs timedOut cancelled dropped stored reaction via quiet
+		execId timeoutMs timedOut cancelled dropped stored
+		reaction round claim via bots quiet mentions root depth upto dueAt leaseMs trigger decision
 	`) {
 		m[name] = uint(i)
 	}
@@ -106,7 +110,7 @@ func ScanMembers(payload []byte, visit func(key, value []byte)) (f Fields, err e
 		}
 	}
 	var seen [2]uint64
-	var runID, harness, status, text []byte
+	var m deciding
 	jsonscan.Members(payload, func(key, v []byte) {
 		visit(key, v)
 		i, ok := meanings[string(key)]
@@ -121,43 +125,53 @@ func ScanMembers(payload []byte, visit func(key, value []byte)) (f Fields, err e
 		} else {
 			seen[i/64] |= bit
 		}
-		switch string(key) {
-		case "type":
-			if !jsonscan.IsString(v) {
-				fail("payload.type: want a string")
-			}
-			f.Type = jsonscan.String(v)
-		case "runId":
-			runID = v
-		case "harness":
-			harness = v
-		case "status":
-			status = v
-		case "text":
-			text = v
-		}
+		m.set(key, v)
 	})
+	f.Type, f.Reaction = jsonscan.String(m.typ), m.reaction
 	switch {
 	case err != nil:
 		return Fields{}, err
 	case f.Type == "":
 		return Fields{}, errors.New("payload.type: want a string")
-	case f.Type == TypeChat && text != nil && !jsonscan.IsString(text):
+	case f.Type == TypeChat && m.text != nil && !jsonscan.IsString(m.text):
 		return Fields{}, errors.New("payload.text: want a string")
 	case f.Type != TypeChat && !f.Signal():
 		return f, nil // in a mirrored line these names are the harness's
 	}
-	for _, m := range []struct {
+	for _, x := range []struct {
 		name string
 		raw  []byte
 		to   *string
-	}{{"runId", runID, &f.RunID}, {"harness", harness, &f.Harness}, {"status", status, &f.Status}} {
-		if m.raw != nil && !jsonscan.IsString(m.raw) && string(m.raw) != "null" {
-			return Fields{}, fmt.Errorf("payload.%s: want a string", m.name)
+	}{{"runId", m.runID, &f.RunID}, {"harness", m.harness, &f.Harness}, {"status", m.status, &f.Status}} {
+		if x.raw != nil && !jsonscan.IsString(x.raw) && string(x.raw) != "null" {
+			return Fields{}, fmt.Errorf("payload.%s: want a string", x.name)
 		}
-		*m.to = jsonscan.String(m.raw)
+		*x.to = jsonscan.String(x.raw)
 	}
 	return f, nil
+}
+
+// deciding are the members that Fields are made of, raw.
+type deciding struct {
+	typ, runID, harness, status, text []byte
+	reaction                          bool
+}
+
+func (m *deciding) set(key, v []byte) {
+	switch string(key) {
+	case "type":
+		m.typ = v
+	case "runId":
+		m.runID = v
+	case "harness":
+		m.harness = v
+	case "status":
+		m.status = v
+	case "text":
+		m.text = v
+	case "reaction":
+		m.reaction = true
+	}
 }
 
 // variant returns the name with a meaning that key equals but for case, as encoding/json compares; "" for none.

@@ -21,7 +21,7 @@ func TestScan(t *testing.T) {
 		{`{"type":"chat"}`, thread.Fields{Type: "chat"}, ""},
 		{
 			`{"type":"signal.thread.status_changed","runId":"r","harness":"pi","status":"running"}`,
-			thread.Fields{"signal.thread.status_changed", "r", "pi", "running"},
+			thread.Fields{Type: "signal.thread.status_changed", RunID: "r", Harness: "pi", Status: "running"},
 			"",
 		},
 		{`{"type":"signal.a.b","runId":null}`, thread.Fields{Type: "signal.a.b"}, ""},
@@ -32,6 +32,7 @@ func TestScan(t *testing.T) {
 		},
 		{`{"type":"pi.session","status":7}`, thread.Fields{Type: "pi.session"}, ""},
 		{`{"t\u0079pe":"chat"}`, thread.Fields{Type: "chat"}, ""},
+		{`{"type":"pi.assistant","reaction":{"id":"x"}}`, thread.Fields{Type: "pi.assistant", Reaction: true}, ""},
 		{`[]`, thread.Fields{}, "object"},
 		{`{}`, thread.Fields{}, "payload.type"},
 		{`{"type":""}`, thread.Fields{}, "payload.type"},

@@ -72,7 +72,7 @@ func (s *state) add(r engine.Record) {
 		}
 		return
 	}
-	s.Fold.AddLine(sig.Type, at)
+	s.Fold.AddLine(sig, at)
 	if _, mirrored := m.ref(); sig.Type == thread.TypeChat && !mirrored {
 		s.Unread.add(jsonscan.String(id), payload, sig.RunID == "" && m.session == nil && visible(m.text))
 	}
@@ -170,8 +170,13 @@ func (s *state) line(sig thread.Fields, m members, payload []byte) {
 			return
 		}
 	}
-	s.Lines++
 	s.use(m.usage)
+	if sig.Reaction {
+		fields, _ := thread.ParseMirrored(payload)
+		s.Unread.deliver(fields.Delivers())
+		return
+	}
+	s.Lines++
 	if m.isSubagent() {
 		return
 	}

@@ -176,6 +176,13 @@ func TestWaiting(t *testing.T) {
 	add(signalled("r1", "beat.0", thread.TypeHeartbeat, `,"nextMs":1`), true)
 	add(signalled("r0", "waiting.9", "signal.dispatch.pi_waiting", ""), true)
 	add(thread.Entry{ID: "c", TS: "2026-01-01T00:00:00.000Z", Payload: []byte(`{"type":"chat","text":"x"}`)}, true)
+	add(thread.Entry{
+		ID: "x_1.0", TS: "2026-01-01T00:00:00.000Z",
+		Payload: []byte(`{"type":"pi.assistant","model":"of the bot","usage":{"input":7},"reaction":{"id":"x_1"}}`),
+	}, true)
+	if got := s.Summary("x"); got.Lines != 1 || got.Model != "m" || got.Usage.Input != 7 {
+		t.Errorf("a bot's reply is a line of the run, or its usage is left out: %+v", got)
+	}
 	add(line("2"), false)
 	add(signalled("r1", "waiting.1", "signal.dispatch.pi_waiting", ""), true)
 	add(status("r1", "end.0", "completed"), false)
@@ -222,6 +229,10 @@ func TestPending(t *testing.T) {
 		"refused": {[]string{
 			`{"type":"chat","text":"x"}`, `{"type":"chat","text":"y"}`,
 			`{"type":"signal.dispatch.chat_refused","runId":"r1","chat":"e1","reason":"too long"}`,
+		}, 1, ""},
+		"answered by a bot": {[]string{
+			`{"type":"chat","text":"x"}`, `{"type":"chat","text":"y"}`,
+			`{"type":"pi.assistant","reaction":{"id":"x_1"},"chats":["e1"]}`,
 		}, 1, ""},
 		"answered by another mirror": {
 			[]string{`{"type":"chat","text":"x"}`, `{"type":"chat","text":"x"}`, `{"type":"pi.assistant"}`}, 0, "",

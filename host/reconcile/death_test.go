@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,6 +100,29 @@ func TestSettle(t *testing.T) {
 				t.Errorf("the thread grew by %v", after[len(before):])
 			}
 		})
+	}
+}
+
+// The reply of a bot is no sign of the life of a run on its thread.
+func TestBotIsNoLife(t *testing.T) {
+	w := newWorld(t)
+	w.health["b1"] = sandbox.Live
+	w.post("t1", running, inBox("b1", true, ""), startedEntry)
+	last := w.stored("t1", "r1.started").At
+	for n := 0; ; n++ {
+		id := fmt.Sprint("x_1.", n)
+		w.post("t1", id+` {"type":"pi.assistant","reaction":{"id":"x_1","round":0,"depth":0}}`)
+		if w.stored("t1", id).At > last { // it came in a later millisecond
+			break
+		}
+	}
+	w.ahead.Store(int64(35 * time.Second))
+	if s, err := w.reconciler().Thread(t.Context(), "t1"); err != nil || s.Status != "failed" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	var p thread.Orphaned
+	if err := json.Unmarshal(w.stored("t1", "r1.orphan.0").Payload, &p); err != nil || p.LastEntryAt != last {
+		t.Errorf("its last entry came at %s, want %s, %v", p.LastEntryAt, last, err)
 	}
 }
 

@@ -281,14 +281,19 @@ func (t *settling) read(ctx context.Context) error {
 func (t *settling) lastLine(ctx context.Context) error {
 	var last thread.Entry
 	lines := t.client.Only(t.r.Harnesses.Types("")...)
-	next, err := lines.ReadBack(ctx, "now", func(e thread.Entry) error {
+	keep := func(e thread.Entry, done error) error {
+		if f, err := thread.Scan(e.Payload); err == nil && f.Reaction { // of a bot
+			return nil
+		}
 		last = e
-		return client.ErrStop
+		return done
+	}
+	next, err := lines.ReadBack(ctx, "now", func(e thread.Entry) error {
+		return keep(e, client.ErrStop)
 	})
 	if err == nil && next == "" { // an older server
 		_, err = lines.Read(ctx, "0", false, func(e thread.Entry) error {
-			last = e
-			return nil
+			return keep(e, nil)
 		})
 	}
 	at := last.Received()
@@ -296,7 +301,7 @@ func (t *settling) lastLine(ctx context.Context) error {
 		at = last.Time()
 	}
 	if run, _ := t.fold.Latest(); err == nil && at.After(run.LastEntry) {
-		t.fold.AddLine("line", at)
+		t.fold.AddLine(thread.Fields{}, at)
 	}
 	return err
 }

@@ -158,6 +158,22 @@ func (w *world) post(id string, entries ...string) {
 	}
 }
 
+// stored returns an entry of a thread.
+func (w *world) stored(id, entry string) (found thread.Entry) {
+	w.t.Helper()
+	cl, _ := w.client(id)
+	_, err := cl.Read(w.t.Context(), "0", false, func(e thread.Entry) error {
+		if e.ID == entry {
+			found = e
+		}
+		return nil
+	})
+	if err != nil || found.ID == "" {
+		w.t.Fatalf("%s is not on %s: %v", entry, id, err)
+	}
+	return found
+}
+
 // entries are a thread's, "id payload".
 func (w *world) entries(id string) (all []string) {
 	w.t.Helper()

@@ -60,6 +60,8 @@ var may = map[string][]string{
 	"host/resolve":              {"host/lease", "host/reap", "host/rows", "host/sandbox", "internal/pause", "thread", "thread/client"},
 	"host/reap":                 {"host/lease", "host/rows", "host/sandbox", "internal/pause", "thread", "thread/client"},
 	"host/lease":                {"host/rows", "host/sandbox", "internal/pause", "thread", "thread/client"},
+	"host/dispatch":             {"host/model", "internal/pause", "thread"},
+	"host/model":                {},
 	"host/recipe":               {"host/rows"},
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
 	"host/exec":                 {"host/launch", "host/lease", "host/sandbox", "outcome", "thread", "thread/client", "thread/redact"},
@@ -187,7 +189,7 @@ var neverTested = []struct {
 	{"github.com/google/go-github/", "112,000 lines to compile for three requests", []string{"host/push"}},
 	{
 		"github.com/nats-io/nats-server/", "a whole NATS server is for those who test on NATS",
-		[]string{"host/log/jetstream", "host/server", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
+		[]string{"host/dispatch", "host/log/jetstream", "host/server", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",

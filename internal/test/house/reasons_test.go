@@ -66,7 +66,6 @@ var longFunctions = map[string]reason{
 	"session.claudeTurn":                 {62, format},
 	"session.codexTurn":                  {62, format},
 	"thread.AddScanned":                  {74, table},
-	"thread.ScanMembers":                 {63, format},
 	"thread/client.Follow":               {69, steps},
 }
 
@@ -164,7 +163,8 @@ var complexFunctions = map[string]reason{
 	"session.scanPi":                         {18, format},
 	"session.value":                          {16, format},
 	"thread.AddScanned":                      {40, table},
-	"thread.ScanMembers":                     {23, format},
+	"thread.ParseMirrored":                   {16, format},
+	"thread.ScanMembers":                     {19, format},
 	"thread.parseExact":                      {16, format},
 	"thread/client.Follow":                   {26, steps},
 	"thread/client.ReadBack":                 {18, pass},

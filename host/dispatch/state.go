@@ -1,0 +1,347 @@
+// Package dispatch decides which bots of a house answer on its threads, and what is next for each answer.
+//
+// A chat, and the final reply of a bot, is a trigger: for each one State.Select decides which bots react. A bot's
+// reaction takes all triggers that wait for it, and calls the model and tools until it has a final reply. All of that
+// stands on the thread, under ids made of what it answers: of two hosts that do the same thing one gets the id. So any
+// number of hosts may dispatch, each may die at any moment, and another continues where the log ends.
+//
+// State is the fold of a thread's log, and Next returns a reaction's next step. Nothing here reads a clock, a file or a
+// row, or posts.
+package dispatch
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"arbe.0sk.ar/runner/thread"
+)
+
+// Trigger is an entry that bots may react to.
+type Trigger struct {
+	ID       string
+	Author   string
+	At       time.Time // the server's
+	Text     string
+	Mentions []string // ids of bots that the writer's program has resolved
+
+	final bool // the last reply of a reaction
+	via   bool // of a bot, from another thread
+	depth int  // of a final or via
+	root  *thread.Root
+	order int                  // place in the log
+	turns int                  // finals before it
+	ended map[string]time.Time // when each bot's last reaction before it ended
+}
+
+// Waiting is a trigger that a bot reacts to, and that none of its reactions has taken.
+type Waiting struct {
+	Trigger string
+	Bot     string
+	Depth   int
+	Root    *thread.Root
+	Reason  string
+	at, due time.Time // of the trigger; from when on the bot may react
+	order   int
+}
+
+// State is the fold of a thread's entries on bots. Make it with NewState, and Add the entries in their order, with or
+// without deltas.
+type State struct {
+	threadID string
+	since    time.Time
+
+	entries   int
+	undecided []Trigger
+	waiting   []Waiting           // in the order of the triggers
+	open      map[string]*Journal // by reaction
+	begun     map[string]int      // reactions of each bot
+	ended     map[string]time.Time
+	finals    int
+	human     int // finals before the newest trigger of depth 0
+}
+
+// NewState returns the state of an empty thread. What the thread's server received before since is no trigger.
+func NewState(threadID string, since time.Time) *State {
+	return &State{
+		threadID: threadID, since: since, open: map[string]*Journal{},
+		begun: map[string]int{}, ended: map[string]time.Time{},
+	}
+}
+
+// Add adds the thread's next entry. What it does not understand changes nothing.
+func (s *State) Add(e thread.Entry) {
+	s.entries++
+	f, err := thread.Scan(e.Payload)
+	if err != nil {
+		return
+	}
+	switch f.Type {
+	case thread.TypeChat:
+		s.chat(e)
+	case thread.TypeDecided:
+		add(e, s.decided)
+	case thread.TypeReactionClaimed:
+		add(e, s.claimed)
+	case thread.TypeReactionAlive:
+		add(e, s.alive)
+	case thread.TypeRound:
+		add(e, s.round)
+	case thread.TypeResult:
+		add(e, s.result)
+	case thread.TypeReactionCancel:
+		add(e, s.cancel)
+	case thread.TypeReactionFinished:
+		add(e, s.finished)
+	}
+}
+
+// add calls f with the payload of an entry as a T, where it is one.
+func add[T any](e thread.Entry, f func(e thread.Entry, p T)) {
+	var p T
+	if json.Unmarshal(e.Payload, &p) == nil {
+		f(e, p)
+	}
+}
+
+func (s *State) chat(e thread.Entry) {
+	var p struct {
+		Text     string
+		RunID    string
+		Session  json.RawMessage
+		Quiet    bool
+		Mentions []string
+		Via      *thread.Via
+	}
+	if json.Unmarshal(e.Payload, &p) != nil || p.RunID != "" || p.Session != nil || p.Quiet {
+		return
+	}
+	t := Trigger{ID: e.ID, Author: e.AuthorID, Text: p.Text, Mentions: p.Mentions}
+	if v := p.Via; v != nil {
+		t.via, t.depth, t.root = true, v.Depth, v.Root
+	}
+	s.place(e, t)
+}
+
+// place adds a trigger.
+func (s *State) place(e thread.Entry, t Trigger) {
+	t.At = e.Received()
+	if t.At.Before(s.since) {
+		return
+	}
+	t.order, t.turns, t.ended = s.entries, s.finals, maps.Clone(s.ended)
+	s.undecided = append(s.undecided, t)
+}
+
+func (s *State) decided(_ thread.Entry, p thread.Decided) {
+	i := slices.IndexFunc(s.undecided, func(t Trigger) bool { return t.ID == p.Trigger })
+	if i < 0 {
+		return
+	}
+	t := s.undecided[i]
+	s.undecided = slices.Delete(s.undecided, i, i+1)
+	if p.Depth == 0 {
+		s.human = max(s.human, t.turns)
+	}
+	for _, c := range p.Bots {
+		if c.Decision != thread.DecisionReact || c.Reason == thread.ReasonDriver {
+			continue
+		}
+		w := Waiting{
+			Trigger: t.ID, Bot: c.AgentID, Depth: p.Depth, Root: p.Root, Reason: c.Reason, at: t.At, due: t.At,
+			order: t.order,
+		}
+		if due, err := time.Parse(time.RFC3339Nano, c.DueAt); err == nil {
+			w.due = due
+		}
+		s.waiting = append(s.waiting, w)
+	}
+	slices.SortStableFunc(s.waiting, func(a, b Waiting) int { return a.order - b.order })
+}
+
+func (s *State) claimed(e thread.Entry, p thread.ReactionClaimed) {
+	j := s.open[p.Reaction]
+	switch {
+	case p.Begun != nil && p.Claim == 0 && j == nil:
+		j = &Journal{ID: p.Reaction, Bot: p.AgentID, Begun: *p.Begun, At: e.Received()}
+		s.open[j.ID] = j
+		s.begun[j.Bot]++
+		s.waiting = slices.DeleteFunc(s.waiting, func(w Waiting) bool {
+			return w.Bot == j.Bot && slices.Contains(j.Chats, w.Trigger)
+		})
+	case j == nil || p.Claim <= j.Claim:
+		return
+	case j.released:
+		j.idle = 0
+	}
+	j.idle++
+	j.Claim, j.Instance, j.released, j.last = p.Claim, p.Instance, false, e.Received()
+	j.lease = time.Duration(p.LeaseMs) * time.Millisecond
+}
+
+func (s *State) alive(e thread.Entry, p thread.ReactionAlive) {
+	if j := s.open[p.Reaction]; j != nil && p.Claim == j.Claim {
+		j.last, j.released = e.Received(), p.Released
+	}
+}
+
+func (s *State) round(e thread.Entry, p thread.Round) {
+	j := s.open[p.Reaction.ID]
+	if j == nil || p.Reaction.Round != len(j.Rounds) {
+		return
+	}
+	calls := callsOf(p.Message)
+	j.Rounds = append(j.Rounds, Round{Calls: calls, Results: make([]bool, len(calls))})
+	j.progress(e)
+	if len(calls) == 0 {
+		s.place(e, Trigger{
+			ID: e.ID, Author: j.Bot, Text: textOf(p.Message), final: true, depth: j.Depth + 1, root: j.Root,
+		})
+	}
+}
+
+func (s *State) result(e thread.Entry, p thread.CallResult) {
+	j := s.open[p.Reaction.ID]
+	if j == nil || p.Reaction.Round >= len(j.Rounds) {
+		return
+	}
+	r := j.Rounds[p.Reaction.Round]
+	for i := range r.Calls {
+		if e.ID == thread.CallResultID(j.ID, p.Reaction.Round, i) {
+			r.Results = slices.Clone(r.Results) // others have copies of the journal
+			r.Results[i] = true
+			j.Rounds = slices.Clone(j.Rounds)
+			j.Rounds[p.Reaction.Round] = r
+			j.progress(e)
+		}
+	}
+}
+
+func (s *State) cancel(_ thread.Entry, p thread.ReactionCancel) {
+	if j := s.open[p.Reaction]; j != nil {
+		j.cancelled = true
+	}
+}
+
+func (s *State) finished(e thread.Entry, p thread.ReactionFinished) {
+	j := s.open[p.Reaction]
+	if j == nil {
+		return
+	}
+	delete(s.open, p.Reaction)
+	s.ended[j.Bot] = e.Received()
+	if p.Outcome == thread.ReactionAnswered {
+		s.finals++
+	}
+}
+
+// Reaction returns the journal of an open reaction; nil for none.
+func (s *State) Reaction(id string) *Journal { return s.open[id] }
+
+// Work has what a host can do on a thread now.
+type Work struct {
+	Decide []Trigger // by Select, in the order of the log
+	Start  []Start   // a new reaction each
+	Take   []Journal // open reactions whose holder is silent or has let go
+	Due    time.Time // when there may be more without a new entry; zero for never
+}
+
+// Start is a reaction that can begin.
+type Start struct {
+	ID           string
+	Bot          string
+	thread.Begun // Chats, Depth, Root and Reason
+}
+
+// mostDelay bounds how long later triggers put off an ambient reaction, from the first one on.
+const mostDelay = 30 * time.Second
+
+// Open returns what can be done now, by the server's clock.
+func (s *State) Open(now time.Time) (w Work) {
+	w.Decide = slices.Clone(s.undecided)
+	busy := map[string]bool{}
+	for _, j := range s.open {
+		busy[j.Bot] = true
+		if over := j.last.Add(j.lease); j.released || !now.Before(over) {
+			w.Take = append(w.Take, *j)
+		} else {
+			w.later(over)
+		}
+	}
+	slices.SortFunc(w.Take, func(a, b Journal) int { return strings.Compare(a.ID, b.ID) })
+	var bots []string
+	for _, x := range s.waiting {
+		if !busy[x.Bot] && !slices.Contains(bots, x.Bot) {
+			bots = append(bots, x.Bot)
+		}
+	}
+	for _, bot := range bots {
+		if st, ok := s.start(bot, now, w.later); ok {
+			w.Start = append(w.Start, st)
+		}
+	}
+	return w
+}
+
+// later records that something is due at t.
+func (w *Work) later(t time.Time) {
+	if w.Due.IsZero() || t.Before(w.Due) {
+		w.Due = t
+	}
+}
+
+// start returns the reaction that a bot can begin: to all triggers of depth 0 that are due, else to the oldest one that
+// is deeper, so that chains never mix.
+func (s *State) start(bot string, now time.Time, later func(time.Time)) (Start, bool) {
+	var shallow, deep []Waiting
+	due := s.ambientDue(bot)
+	for _, w := range s.waiting {
+		switch {
+		case w.Bot != bot:
+		case w.Depth > 0:
+			deep = append(deep, w)
+		case w.Reason == thread.ReasonAmbient && now.Before(due):
+			later(due)
+		default:
+			shallow = append(shallow, w)
+		}
+	}
+	take := shallow
+	if len(take) == 0 {
+		take = deep[:min(1, len(deep))]
+	}
+	if len(take) == 0 {
+		return Start{}, false
+	}
+	st := Start{ID: thread.ReactionID(s.threadID, bot, s.begun[bot]), Bot: bot}
+	st.Depth, st.Root, st.Reason = take[0].Depth, take[0].Root, take[0].Reason
+	for _, w := range take {
+		st.Chats = append(st.Chats, w.Trigger)
+		if w.Reason != thread.ReasonAmbient {
+			st.Reason = w.Reason
+		}
+	}
+	return st, true
+}
+
+// ambientDue returns when a bot's ambient triggers of depth 0 are due: each one puts all off, but not for ever.
+func (s *State) ambientDue(bot string) (due time.Time) {
+	var first time.Time
+	for _, w := range s.waiting {
+		if w.Bot != bot || w.Depth > 0 || w.Reason != thread.ReasonAmbient {
+			continue
+		}
+		if first.IsZero() {
+			first = w.at
+		}
+		if w.due.After(due) {
+			due = w.due
+		}
+	}
+	if most := first.Add(mostDelay); due.After(most) {
+		return most
+	}
+	return due
+}

@@ -194,8 +194,9 @@ func TestKey(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	home := t.TempDir()
 	for name, value := range map[string]string{
-		"ANTHROPIC_BASE_URL": "http://elsewhere.example", "ANTHROPIC_API_KEY": "hostile", "ANTHROPIC_AUTH_TOKEN": "hostile",
-		"ANTHROPIC_PROFILE": "hostile", "ANTHROPIC_CUSTOM_HEADERS": "X-Hostile: hostile", "ANTHROPIC_CONFIG_DIR": home,
+		"ANTHROPIC_BASE_URL": "http://elsewhere.example", "ANTHROPIC_API_KEY": "hostile",
+		"ANTHROPIC_AUTH_TOKEN": "hostile", "ANTHROPIC_PROFILE": "hostile",
+		"ANTHROPIC_CUSTOM_HEADERS": "X-Hostile: hostile", "ANTHROPIC_CONFIG_DIR": home,
 		"ANTHROPIC_FEDERATION_RULE_ID": "hostile", "ANTHROPIC_ORGANIZATION_ID": "hostile",
 		"ANTHROPIC_IDENTITY_TOKEN": "hostile", "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE": "content",
 

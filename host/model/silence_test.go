@@ -129,6 +129,36 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// TestConnections holds that requests after each other share a connection, and that an answer which does not end after
+// its last event holds up nobody.
+func TestConnections(t *testing.T) {
+	forEach(t, func(t *testing.T, a adapter) {
+		server := &script.Server{Script: script.Script{Replies: []script.Reply{{Text: "one", Times: -1}}}}
+		hang := false
+		n := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server.ServeHTTP(w, r)
+			if hang {
+				<-r.Context().Done()
+			}
+		}))
+		m := a.model(t, n)
+		for range 5 {
+			if _, err := m.Stream(t.Context(), hello, func(model.Event) {}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if got := len(n.hosts()); got != 1 {
+			t.Errorf("%d connections", got)
+		}
+		hang = true
+		begun := time.Now()
+		if _, err := m.Stream(t.Context(), hello, func(model.Event) {}); err != nil || time.Since(begun) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
+}
+
 // TestEndless holds that a stream without an end is not read for ever.
 func TestEndless(t *testing.T) {
 	forEach(t, func(t *testing.T, a adapter) {

@@ -40,8 +40,12 @@ func (m *Model) Stream(ctx context.Context, r model.Request, f func(model.Event)
 		stream := m.messages.NewStreaming(ctx, encode(r), option.WithHTTPClient(h))
 		defer func() { _ = stream.Close() }() // all that counts has been read
 		for stream.Next() {
-			if err := a.add(stream.Current(), f); err != nil {
+			e := stream.Current()
+			if err := a.add(e, f); err != nil {
 				return err
+			}
+			if e.Type == "message_stop" {
+				return a.end()
 			}
 		}
 		var e *sdk.Error

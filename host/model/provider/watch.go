@@ -13,6 +13,9 @@ import (
 const (
 	mostBytes = 64 << 20 // of an answer: 128,000 tokens, each an event of its own, have 40 MB
 	mostError = 64 << 10 // of an answer that is no stream
+
+	restBytes = 4 << 10 // behind the last event
+	restTime  = 100 * time.Millisecond
 )
 
 // watch is the transport and the answer of one request. The timer runs only while the provider is waited for: what
@@ -64,5 +67,11 @@ func (w *watch) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the answer, and its connection where the answer has not ended.
-func (w *watch) Close() error { return w.body.Close() }
+// Close closes the answer. Its connection can be used again if the answer has ended: nobody reads further than the
+// last event, which stands just before the end.
+func (w *watch) Close() error {
+	w.timer.Reset(restTime)
+	_, _ = io.CopyN(io.Discard, w.body, restBytes) // an answer that continues costs its connection
+	w.timer.Stop()
+	return w.body.Close()
+}

@@ -1,5 +1,6 @@
 // Package model is the vocabulary of one request to a model, whose reply is streamed: what a bot sends, what comes
-// back, and the kinds of errors. Packages anthropic and openai below it speak to providers.
+// back, and the kinds of errors. Packages anthropic and openai below it speak to providers; they share
+// package provider.
 package model
 
 import (
@@ -12,8 +13,8 @@ import (
 // Model is a provider's API with a house's key. Its methods may be called at the same time.
 type Model interface {
 	// Stream sends one request, once, and returns the reply when it is complete. Meanwhile it calls f with the parts
-	// that arrive, in order and from one goroutine. With an error it returns what the provider has counted so far, as
-	// Usage of the Reply. The error is an *Error, or ctx's.
+	// that arrive, in order and from the caller's goroutine. With an error it returns what the provider has counted so
+	// far, as Usage of the Reply. The error is an *Error, or ctx's; there is no limit on time but for silence and ctx.
 	Stream(ctx context.Context, r Request, f func(Event)) (Reply, error)
 }
 
@@ -52,13 +53,16 @@ type Part struct {
 	Image    *Image    // of the user
 }
 
-// Thinking has the thoughts of a model, with the provider's signature of it. It goes back unchanged or not at all.
+// Thinking has the thoughts of a model, with the provider's signature of it. It goes back unchanged or not at all. Of
+// redacted thinking the signature is all there is.
 type Thinking struct {
 	Text      string
 	Signature string
+	Redacted  bool
 }
 
-// Call is a call of a tool. Arguments are a JSON object; what a model has written instead is in Broken.
+// Call is a call of a tool. Arguments are a JSON object; what a model has written instead is in Broken. In a reply each
+// call has an id that no other call of the reply has.
 type Call struct {
 	ID        string
 	Name      string
@@ -125,7 +129,7 @@ type Kind int
 // The kinds.
 const (
 	Again   Kind = iota // the provider is overloaded, or the connection broke: the same request later
-	Denied              // the key or the model was refused
+	Denied              // the key or the model was refused, or there is no money left
 	TooLong             // the request has more tokens than the model takes
 	Invalid             // the provider refuses the request for another reason
 	Garbage             // the reply is none
@@ -134,9 +138,9 @@ const (
 // Error is the error of a request.
 type Error struct {
 	Kind       Kind
-	Status     int           // of HTTP; 0 where there was no answer
-	RetryAfter time.Duration // 0 where the provider named none
-	Message    string        // the provider's own, at most 1,000 bytes, or the cause
+	Status     int           // of HTTP; 0 where there was no answer, or a stream that went wrong
+	RetryAfter time.Duration // at most 5 minutes; 0 where the provider named none
+	Message    string        // the provider's own, or the cause: one line of at most 1,000 bytes, without the key
 }
 
 // Error implements error.

@@ -6,11 +6,15 @@ import "fmt"
 var chat = api{
 	say:    sayChat,
 	fault:  chatFault,
-	broken: func(s *stream, message string) { s.data(chatFault(0, message)) },
+	broken: func(s *stream, message string) { s.data(chatFault(0, "", message)) },
 }
 
-func chatFault(_ int, message string) any {
-	return object{"error": object{"message": message, "type": "scripted"}}
+func chatFault(_ int, code, message string) any {
+	fault := object{"message": message, "type": "scripted"}
+	if code != "" {
+		fault["code"] = code
+	}
+	return object{"error": fault}
 }
 
 func sayChat(s *stream, r Reply) bool {
@@ -32,16 +36,23 @@ func sayChat(s *stream, r Reply) bool {
 		return false
 	}
 	for i, tool := range r.Tools {
-		chunk(object{"tool_calls": []any{object{
+		call := object{
 			"index": i, "id": fmt.Sprintf("call_%d_%d", s.n, i), "type": "function",
 			"function": object{"name": tool.Name, "arguments": tool.arguments()},
-		}}}, nil, nil)
+		}
+		if tool.NoID {
+			delete(call, "id")
+		}
+		chunk(object{"tool_calls": []any{call}}, nil, nil)
 	}
 	if r.Error != "" {
 		return false
 	}
 	in, out := r.tokens(s.n)
-	chunk(object{}, r.finish(), object{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out})
+	chunk(object{}, r.finish(), object{
+		"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out,
+		"prompt_tokens_details": object{"cached_tokens": r.CachedTokens},
+	})
 	s.raw("data: [DONE]\n\n")
 	return true
 }

@@ -15,8 +15,11 @@ var messages = api{
 	},
 }
 
-func messagesFault(status int, message string) any {
-	kind := map[int]string{
+func messagesFault(status int, kind, message string) any {
+	if kind != "" {
+		return object{"type": "error", "error": object{"type": kind, "message": message}}
+	}
+	kind = map[int]string{
 		400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
 		413: "request_too_large",
 		429: "rate_limit_error", 529: "overloaded_error",
@@ -27,15 +30,15 @@ func messagesFault(status int, message string) any {
 	return object{"type": "error", "error": object{"type": kind, "message": message}}
 }
 
-// message is a message with this content; an unfinished one has no stop reason.
-func (s *stream) message(content []any, stop any, in, out int) object {
+// message is a message with this content; an unfinished one has no stop reason. in is without the cached tokens.
+func (s *stream) message(content []any, stop any, in, cached, out int) object {
 	return object{
 		"id": "msg_" + s.id, "type": "message", "role": "assistant", "model": s.asked.Model, "content": content,
 		"stop_reason": stop, "stop_sequence": nil,
 		"usage": object{
 			"input_tokens":                in,
 			"cache_creation_input_tokens": 0,
-			"cache_read_input_tokens":     0,
+			"cache_read_input_tokens":     cached,
 			"output_tokens":               out,
 		},
 	}
@@ -54,7 +57,7 @@ const signature = "c2NyaXB0ZWQ="
 
 func sayMessages(s *stream, r Reply) bool {
 	in, out := r.tokens(s.n)
-	s.event("message_start", object{"message": s.message([]any{}, nil, in, 1)})
+	s.event("message_start", object{"message": s.message([]any{}, nil, in-r.CachedTokens, r.CachedTokens, 1)})
 	index := 0
 	open := func(block object) { s.event("content_block_start", object{"index": index, "content_block": block}) }
 	delta := func(d object) { s.event("content_block_delta", object{"index": index, "delta": d}) }
@@ -78,7 +81,11 @@ func sayMessages(s *stream, r Reply) bool {
 		stop()
 	}
 	for i, tool := range r.Tools {
-		open(object{"type": "tool_use", "id": s.toolID(i), "name": tool.Name, "input": object{}})
+		id := s.toolID(i)
+		if tool.NoID {
+			id = ""
+		}
+		open(object{"type": "tool_use", "id": id, "name": tool.Name, "input": object{}})
 		delta(object{"type": "input_json_delta", "partial_json": tool.arguments()})
 		stop()
 	}
@@ -114,5 +121,5 @@ func wholeMessage(s *stream, r Reply) any {
 		)
 	}
 	in, out := r.tokens(s.n)
-	return s.message(content, r.stopReason(), in, out)
+	return s.message(content, r.stopReason(), in-r.CachedTokens, r.CachedTokens, out)
 }

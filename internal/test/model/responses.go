@@ -14,7 +14,7 @@ var responses = api{say: sayResponses, fault: responsesFault, broken: func(s *st
 	)
 }}
 
-func responsesFault(status int, message string) any {
+func responsesFault(status int, _, message string) any {
 	kind, code := "invalid_request_error", any(nil)
 	switch {
 	case status == 401:

@@ -34,6 +34,13 @@ type Reply struct {
 
 	Status  int    `json:"status,omitempty"`  // an error instead of a reply
 	Message string `json:"message,omitempty"` // of the error
+	// Code is of the error in chat-completions, which has none without it; in Messages it is the type, in place of the
+	// status's own.
+	Code       string `json:"code,omitempty"`
+	RetryAfter string `json:"retryAfter,omitempty"` // the header of an error
+
+	// Raw is a stream as it is sent, in place of all that a reply has. It ends regularly.
+	Raw string `json:"raw,omitempty"`
 
 	Wait Duration `json:"wait,omitempty"` // before the first byte
 	Pace Duration `json:"pace,omitempty"` // between two words of the text
@@ -44,6 +51,7 @@ type Reply struct {
 
 	InputTokens  int `json:"inputTokens,omitempty"`  // 0 is a guess
 	OutputTokens int `json:"outputTokens,omitempty"` // 0 is a guess
+	CachedTokens int `json:"cachedTokens,omitempty"` // of the input, read from a cache
 }
 
 // Tool is one tool call. Of a name with a dot, Responses makes a namespace and a name.
@@ -52,6 +60,9 @@ type Tool struct {
 	Arguments map[string]any `json:"arguments"`
 	// Input is the text of a freeform tool, in place of Arguments. Responses alone has such tools.
 	Input string `json:"input,omitempty"`
+	// Raw is the text of the arguments in a stream, in place of Arguments. It may be no JSON.
+	Raw  string `json:"raw,omitempty"`
+	NoID bool   `json:"noID,omitempty"` // the call has no id, in chat-completions and Messages
 }
 
 // Duration is a time.Duration that JSON writes as Go does: "300ms".
@@ -106,8 +117,11 @@ func (r Reply) tokens(n int) (in, out int) {
 	return in, out
 }
 
-// arguments are a tool call's as JSON.
+// arguments are a tool call's as JSON, or as what is sent in its place.
 func (t Tool) arguments() string {
+	if t.Raw != "" {
+		return t.Raw
+	}
 	if t.Arguments == nil {
 		return "{}"
 	}

@@ -73,9 +73,10 @@ type api struct {
 	// say writes a reply as a stream, and reports whether it is complete. The stream of an incomplete one has no end.
 	say func(*stream, Reply) bool
 	// the reply where no stream is asked for; nil is an API of which only streams are asked
-	whole  func(*stream, Reply) any
-	fault  func(status int, message string) any // the body of an error instead of a stream
-	broken func(s *stream, message string)      // writes an error into a stream
+	whole func(*stream, Reply) any
+	// the body of an error instead of a stream; the code is "" for the status's own
+	fault  func(status int, code, message string) any
+	broken func(s *stream, message string) // writes an error into a stream
 }
 
 // ServeHTTP speaks the APIs below /v1.
@@ -109,13 +110,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	st := newStream(w, r, reply, n, body)
 	st.pause(time.Duration(reply.Wait))
 	if reply.Status != 0 {
-		writeJSON(w, reply.Status, speak.fault(reply.Status, reply.Message))
+		speak.refuse(w, reply)
 		return
 	}
 	if speak.whole != nil && !st.asked.Stream {
 		switch {
 		case reply.Error != "":
-			writeJSON(w, http.StatusInternalServerError, speak.fault(http.StatusInternalServerError, reply.Error))
+			writeJSON(w, http.StatusInternalServerError, speak.fault(http.StatusInternalServerError, "", reply.Error))
 		case reply.Cut > 0:
 			panic(http.ErrAbortHandler)
 		default:
@@ -125,12 +126,29 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	switch {
-	case speak.say(st, reply):
+	case speak.stream(st, reply):
 	case reply.Error != "":
 		speak.broken(st, reply.Error)
 	default:
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// refuse writes an error instead of a stream.
+func (a api) refuse(w http.ResponseWriter, r Reply) {
+	if r.RetryAfter != "" {
+		w.Header().Set("Retry-After", r.RetryAfter)
+	}
+	writeJSON(w, r.Status, a.fault(r.Status, r.Code, r.Message))
+}
+
+// stream writes a reply as say does, or its Raw.
+func (a api) stream(s *stream, r Reply) bool {
+	if r.Raw != "" {
+		s.raw(r.Raw)
+		return true
+	}
+	return a.say(s, r)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

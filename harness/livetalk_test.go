@@ -45,6 +45,7 @@ type talk struct {
 	events          []harness.Event
 	accepted        map[string]bool
 	answered        map[string]bool
+	again           map[string]bool   // messages that were refused, and may be put again
 	sent            []harness.Message // written and not taken in
 	all             []harness.Message // all that were written
 	taken           []string          // texts, in the order of the session
@@ -125,7 +126,7 @@ func (h home) startAs(t *testing.T, resume harness.Session, edit func(string) st
 	d := &talk{
 		t: t, spec: s, live: s.Live, model: h.model, dir: h.work,
 		box:      harness.Box{Getenv: func(name string) string { return vars[name] }, Dir: h.dir},
-		accepted: map[string]bool{}, answered: map[string]bool{},
+		accepted: map[string]bool{}, answered: map[string]bool{}, again: map[string]bool{},
 	}
 	d.task = harness.Task{Session: resume, Resume: resume != harness.Session{}, Args: args}
 	if !d.task.Resume {
@@ -228,6 +229,9 @@ func (d *talk) follow() {
 		d.events = append(d.events, h)
 		d.accepted[h.Accepted], d.answered[h.Answered] = true, true
 		d.dropped = append(d.dropped, h.Dropped...)
+		if h.Again {
+			d.again[h.Refused] = true
+		}
 		if h.Request != nil {
 			d.write2(h.Request.Reply, h.Request.Reply) // as after a crash
 		}
@@ -272,15 +276,22 @@ func (d *talk) until(what string, ok func() bool) {
 	}
 }
 
-// put writes a message once the agent may get it, and waits until it is accepted.
+// put writes a message once the agent may get it, and waits until it is accepted. One that comes just when the turn
+// ends is refused by codex, and put again, as a live run does.
 func (d *talk) put(text string, images ...harness.Image) harness.Message {
 	d.t.Helper()
-	d.until("ready", func() bool { return d.live.Ready(d.state) })
-	m := harness.Message{ID: harness.MessageID(uuid.NewString(), 0), Text: text, Images: images}
-	d.sent, d.all = append(d.sent, m), append(d.all, m)
-	d.write(d.live.Put(d.state, m))
-	d.until(fmt.Sprintf("acceptance of %.20q", m.Text), func() bool { return d.accepted[m.ID] })
-	return m
+	chat := uuid.NewString()
+	for attempt := 0; ; attempt++ {
+		d.until("ready", func() bool { return d.live.Ready(d.state) })
+		m := harness.Message{ID: harness.MessageID(chat, attempt), Text: text, Images: images}
+		d.sent, d.all = append(d.sent, m), append(d.all, m)
+		d.write(d.live.Put(d.state, m))
+		d.until(fmt.Sprintf("an answer to %.20q", text), func() bool { return d.accepted[m.ID] || d.again[m.ID] })
+		if d.accepted[m.ID] {
+			return m
+		}
+		d.sent = slices.DeleteFunc(d.sent, func(s harness.Message) bool { return s.ID == m.ID })
+	}
 }
 
 // say puts a message and waits until it is taken in.

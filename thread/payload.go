@@ -62,6 +62,7 @@ type Chat struct {
 	Text      string `json:"text"`
 	RunID     string `json:"runId,omitempty"`
 	Deliver   string `json:"deliver,omitempty"`   // a Deliver constant; "" for DeliverSteer
+	Quiet     bool   `json:"quiet,omitempty"`     // bots don't react: the result of a task
 	Truncated bool   `json:"truncated,omitempty"` // text is a beginning and a mark with the whole's length and SHA-256
 }
 

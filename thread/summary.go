@@ -1,5 +1,7 @@
 package thread
 
+import "encoding/json"
+
 // Summary is a thread in the list of threads. What is not known is left out. Run and the members after it, up to
 // Parent, are of the thread's latest run; Title, Usage, Cost and Lines are of the whole thread. All times are of the
 // server's clock.
@@ -43,7 +45,10 @@ type Row struct {
 	SandboxID    string   `json:"sandboxId,omitempty"`
 	Environment  string   `json:"environment,omitempty"` // its id; "" for the house's default
 	Agent        string   `json:"agent,omitempty"`       // the bot that drives it; "" for a chat
-	CreatedAt    string   `json:"createdAt"`
+	ParentAgent  string   `json:"parentAgent,omitempty"` // the bot that it is a conversation with
+
+	Config    json.RawMessage `json:"config,omitempty"` // a JSON object; left out in a list
+	CreatedAt string          `json:"createdAt"`
 }
 
 // Usage is the tokens of a thread's replies, added up.

@@ -38,6 +38,7 @@ func (p *program) threadCommand() *cli.Command {
 					&cli.StringFlag{Name: "name", Usage: "`NAME` of the house's thread"},
 					&cli.StringSliceFlag{Name: "tag", Usage: "tag the house's thread with `TAG`; may be repeated"},
 					&cli.StringFlag{Name: "agent", Usage: "let the bot `AGENT` drive it (default: a chat)"},
+					&cli.StringFlag{Name: "with", Usage: "with the bot `AGENT`, which answers each chat"},
 					databaseFlag(),
 				},
 				Action: p.threadNew,
@@ -77,7 +78,7 @@ func (p *program) threadNew(c *cli.Context) error {
 		return err
 	}
 	cmd := p.command(c)
-	owned, err := cmd.wantsRow(slices.ContainsFunc([]string{"name", "tag", "agent"}, c.IsSet))
+	owned, err := cmd.wantsRow(slices.ContainsFunc([]string{"name", "tag", "agent", "with"}, c.IsSet))
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (p *program) threadNew(c *cli.Context) error {
 			return reach(err)
 		}
 		row := rows.NewThread{ID: id.String(), Name: c.String("name"), Tags: c.StringSlice("tag")}
-		if err := cmd.createRow(c.Context, server.Installation, row, c.String("agent")); err != nil {
+		if err := cmd.createRow(c.Context, server.Installation, row, c.String("agent"), c.String("with")); err != nil {
 			return err
 		}
 	}
@@ -203,16 +204,16 @@ func printEntry(w io.Writer, e thread.Entry) error {
 func (c command) wantsRow(described bool) (bool, error) {
 	switch {
 	case c.house == "" && described:
-		return false, cmdline.Usage("--name, --tag and --agent need --house")
+		return false, cmdline.Usage("--name, --tag, --agent and --with need --house")
 	case c.database == "" && (described || c.house != os.Getenv("ARBE_HOUSE")):
 		return false, errNoDatabase()
 	}
 	return c.house != "" && c.database != "", nil
 }
 
-// createRow makes the row of a thread on the log with this id, for the agent that a person has typed, if any. It comes
+// createRow makes the row of a thread on the log with this id, for the agents that a person has typed, if any. It comes
 // before the thread's entries: what a crash leaves is a row without any.
-func (c command) createRow(ctx context.Context, log string, n rows.NewThread, agent string) error {
+func (c command) createRow(ctx context.Context, log string, n rows.NewThread, agent, with string) error {
 	db, err := openDatabase(ctx, c.database)
 	if err != nil {
 		return err
@@ -224,12 +225,18 @@ func (c command) createRow(ctx context.Context, log string, n rows.NewThread, ag
 		return databaseExit(err)
 	}
 	n.House = h.ID
-	if agent != "" {
-		a, err := findAgent(ctx, s, agent)
+	for _, typed := range []struct {
+		name string
+		id   *string
+	}{{agent, &n.Agent}, {with, &n.ParentAgent}} {
+		if typed.name == "" {
+			continue
+		}
+		a, err := findAgent(ctx, s, typed.name)
 		if err != nil {
 			return databaseExit(err)
 		}
-		n.Agent = a.ID
+		*typed.id = a.ID
 	}
 	_, err = s.CreateThread(ctx, n)
 	return databaseExit(err)

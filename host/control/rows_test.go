@@ -3,6 +3,7 @@ package control_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -348,6 +349,60 @@ func TestErrorsWithoutValues(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), value) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A conversation with a bot is answered by it, unless the thread's config has another mode for it. A config is changed
+// as a whole.
+func TestParentAgent(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	ctx, h := t.Context(), newHouse(t, db)
+	other := newHouse(t, db)
+	member := db.As(h.member)
+	mode := func(mode string) string {
+		return `{"dispatch":{"perAgent":{"` + h.bot + `":{"triggerMode":"` + mode + `"}}}}`
+	}
+	for config, want := range map[string]string{
+		"": mode("always"), mode("mention"): mode("mention"), `{"a":1,"dispatch":{"off":true}}`: `{"a":1,"dispatch":` +
+			`{"off":true,"perAgent":{"` + h.bot + `":{"triggerMode":"always"}}}}`,
+	} {
+		n := rows.NewThread{House: h.id, ParentAgent: h.bot}
+		if config != "" {
+			n.Config = json.RawMessage(config)
+		}
+		v := must(member.CreateThread(ctx, n))(t)
+		if v.ParentAgent != h.bot || !sameJSON(t, v.Config, want) {
+			t.Errorf("config %s became %s, with %q", config, v.Config, v.ParentAgent)
+		}
+		changed := must(member.ChangeThread(ctx, v.ID, rows.ThreadChange{Config: json.RawMessage(`{"b":2}`)}))(t)
+		if !sameJSON(t, changed.Config, `{"b":2}`) {
+			t.Errorf("the config was changed to %s", changed.Config)
+		}
+		kept := must(member.ChangeThread(ctx, v.ID, rows.ThreadChange{Tags: &[]string{"x"}}))(t)
+		if !sameJSON(t, kept.Config, `{"b":2}`) || kept.ParentAgent != h.bot {
+			t.Errorf("another change left %s, with %q", kept.Config, kept.ParentAgent)
+		}
+	}
+	for agent, kind := range map[string]error{
+		h.member: rows.ErrInvalid, other.bot: rows.ErrReference, "x": rows.ErrInvalid,
+	} {
+		_, err := member.CreateThread(ctx, rows.NewThread{House: h.id, ParentAgent: agent})
+		is(t, err, kind)
+	}
+	parent := must(member.CreateThread(ctx, rows.NewThread{House: h.id}))(t).ID
+	_, err := member.CreateThread(ctx, rows.NewThread{House: h.id, Parent: parent, ParentAgent: h.bot})
+	is(t, err, rows.ErrInvalid)
+	_, err = member.ChangeThread(ctx, parent, rows.ThreadChange{Config: json.RawMessage(`[]`)})
+	is(t, err, rows.ErrInvalid)
+}
+
+// sameJSON reports whether two texts are equal as JSON.
+func sameJSON(t *testing.T, got json.RawMessage, want string) bool {
+	t.Helper()
+	var a, b any
+	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 // What a caller reads of an error is its text: with no code of the database and no name of a transaction.

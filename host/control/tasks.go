@@ -128,7 +128,7 @@ func (d delegation) bot(ctx context.Context, tx pgx.Tx, house string) (string, e
 		}
 		return bots[0], nil
 	}
-	if err := drives(ctx, tx, house, d.Agent); err != nil || d.Harness == "" {
+	if err := isBot(ctx, tx, house, d.Agent, "the driving agent"); err != nil || d.Harness == "" {
 		return d.Agent, err
 	}
 	runtimes, err := column[string](ctx, tx, `select runtime from agents where id = $1 and kind = 'bot'`, d.Agent)

@@ -14,7 +14,8 @@ import (
 )
 
 const threadHead = `id, house_id as house, coalesce(name, '') as name, pinned_at is not null as pinned,
-	coalesce(parent_thread_id, '') as parent, coalesce(environment_id, '') as environment,
+	coalesce(parent_thread_id, '') as parent, coalesce(parent_agent_id::text, '') as parent_agent,
+	coalesce(environment_id, '') as environment,
 	coalesce(sandbox_id, '') as sandbox, coalesce(agent_id::text, '') as agent, tags, status,
 	coalesce(claimed_run, '') as claimed_run, launch_after is not null as waits, created_at, updated_at`
 
@@ -41,29 +42,62 @@ func (s Scope) CreateThread(ctx context.Context, n rows.NewThread) (t rows.Threa
 		if err := usable(ctx, tx, n.House, n.Environment); err != nil {
 			return err
 		}
-		if err := drives(ctx, tx, n.House, n.Agent); err != nil {
+		if err := isBot(ctx, tx, n.House, n.Agent, "the driving agent"); err != nil {
+			return err
+		}
+		if err := isBot(ctx, tx, n.House, n.ParentAgent, "the parent agent"); err != nil {
 			return err
 		}
 		t, err = one[rows.Thread](ctx, tx, "thread", `
 			insert into threads (id, stream_id, house_id, name, pinned_at, parent_thread_id, environment_id, sandbox_id,
-				agent_id, tags, config, status)
+				agent_id, tags, config, status, parent_agent_id)
 			select i, i, $2, nullif($3, ''), case when $4 then now() end, nullif($5, ''), nullif($6, ''),
-				nullif($7, ''), nullif($8, '')::uuid, $9, $10, $11
+				nullif($7, ''), nullif($8, '')::uuid, $9, $10, $11, nullif($12, '')::uuid
 			from (select coalesce(nullif($1, ''), generate_short_id()) as i) as new
 			returning `+threadColumns,
-			n.ID, n.House, n.Name, n.Pinned, n.Parent, n.Environment, n.Sandbox, n.Agent, n.Tags, n.Config, status)
+			n.ID, n.House, n.Name, n.Pinned, n.Parent, n.Environment, n.Sandbox, n.Agent, n.Tags,
+			answering(n.Config, n.ParentAgent), status, n.ParentAgent)
 		return err
 	})
 	return t, err
 }
 
-// drives returns an error where an agent is no bot, or out of use. One that is no member is left to the constraint.
-func drives(ctx context.Context, tx pgx.Tx, house, agent string) error {
+// answering returns a thread's config in which the bot that the thread is a conversation with answers each chat, unless
+// the config has another mode for it. What is no such config stays, for the constraint to refuse.
+func answering(config json.RawMessage, bot string) json.RawMessage {
+	if bot == "" {
+		return config
+	}
+	var all map[string]any
+	if json.Unmarshal(config, &all) != nil {
+		return config
+	}
+	at := all
+	for _, name := range []string{"dispatch", "perAgent", bot} {
+		next, is := at[name].(map[string]any)
+		if !is {
+			next = map[string]any{}
+			at[name] = next
+		}
+		at = next
+	}
+	if _, has := at["triggerMode"]; !has {
+		at["triggerMode"] = "always"
+	}
+	made, err := json.Marshal(all)
+	if err != nil {
+		return config
+	}
+	return made
+}
+
+// isBot returns an error where an agent is no bot of the house, or out of use, and nil for "". thing names it.
+func isBot(ctx context.Context, tx pgx.Tx, house, agent, thing string) error {
 	if agent == "" {
 		return nil
 	}
 	if _, err := uuid.Parse(agent); err != nil {
-		return rows.Refuse(rows.ErrInvalid, "the driving agent").Because("its id is no UUID")
+		return rows.Refuse(rows.ErrInvalid, thing).Because("its id is no UUID")
 	}
 	var kind string
 	var archived bool
@@ -72,13 +106,13 @@ func drives(ctx context.Context, tx pgx.Tx, house, agent string) error {
 		Scan(&kind, &archived)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil
+		return rows.Refuse(rows.ErrReference, thing+": a member of the house")
 	case err != nil:
 		return err
 	case kind != rows.KindBot:
-		return rows.Refuse(rows.ErrInvalid, "the driving agent").Because("it is no bot")
+		return rows.Refuse(rows.ErrInvalid, thing).Because("it is no bot")
 	case archived:
-		return rows.Refuse(rows.ErrArchived, "the driving agent")
+		return rows.Refuse(rows.ErrArchived, thing)
 	}
 	return nil
 }
@@ -161,8 +195,10 @@ func (s Scope) ChangeThread(ctx context.Context, id string, c rows.ThreadChange)
 					select tag from unnest(coalesce($4, tags) || $7) with ordinality as all_tags (tag, n)
 					where tag <> all ($8::text[]) group by tag order by min(n)) end,
 				status = coalesce($5, status),
-				environment_id = case when $6::text is null then environment_id else nullif($6, '') end
-			where id = $1 returning `+threadColumns, id, c.Name, c.Pinned, c.Tags, status, c.Environment, add, remove)
+				environment_id = case when $6::text is null then environment_id else nullif($6, '') end,
+				config = coalesce($9, config)
+			where id = $1 returning `+threadColumns,
+			id, c.Name, c.Pinned, c.Tags, status, c.Environment, add, remove, c.Config)
 		return err
 	})
 	return t, err

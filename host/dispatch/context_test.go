@@ -91,7 +91,9 @@ func TestContext(t *testing.T) {
 			{"c1.exec.0", "ann", thread.ExecStarted{
 				Exec: thread.Exec{Type: thread.TypeExecStarted, ExecID: "c1"}, Command: "make test",
 			}},
-			{"c1.exec.1", "ann", thread.ExecOutput{Exec: thread.Exec{Type: thread.TypeExecOutput, ExecID: "c1"}, Text: "ok\n"}},
+			{"c1.exec.1", "ann", thread.ExecOutput{
+				Exec: thread.Exec{Type: thread.TypeExecOutput, ExecID: "c1"}, Text: "ok\n",
+			}},
 			{"c1.exec.2", "ann", thread.ExecFinished{
 				Exec: thread.Exec{Type: thread.TypeExecFinished, ExecID: "c1"}, ExitCode: &zero, DurationMs: 8000,
 			}},

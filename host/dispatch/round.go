@@ -187,8 +187,8 @@ func (d *deltas) run(ctx context.Context) {
 func (d *deltas) post(ctx context.Context) {
 	d.textMu.Lock()
 	p := thread.Delta{
-		Type: thread.TypeDelta, Reaction: thread.InReaction{ID: d.id, Round: d.round, Depth: d.journal.Depth}, From: d.from,
-		Text: d.text, Tools: d.tools,
+		Type: thread.TypeDelta, Reaction: thread.InReaction{ID: d.id, Round: d.round, Depth: d.journal.Depth},
+		From: d.from, Text: d.text, Tools: d.tools,
 	}
 	d.text, d.tools, d.from = "", nil, d.from+utf8.RuneCountInString(p.Text)
 	d.textMu.Unlock()

@@ -115,7 +115,8 @@ func (s *State) chat(e thread.Entry) {
 		Mentions []string
 		Via      *thread.Via
 	}
-	if json.Unmarshal(e.Payload, &p) != nil || p.RunID != "" || p.Session != nil || p.Quiet {
+	if json.Unmarshal(e.Payload, &p) != nil || p.RunID != "" || p.Session != nil || p.Quiet ||
+		thread.IsHostID(e.ID) { // the result of a task, from a host that does not mark it
 		return
 	}
 	t := Trigger{ID: e.ID, Author: e.AuthorID, Text: p.Text, Mentions: p.Mentions}

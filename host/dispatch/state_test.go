@@ -46,10 +46,13 @@ func TestOpen(t *testing.T) {
 		at    int // seconds
 		want  string
 	}{
-		"a chat":               {mentioned[:1], 0, "decide m1"},
-		"of a run":             {[]line{{"r1.prompt", "ann", thread.Chat{Type: thread.TypeChat, RunID: "r1"}}}, 0, ""},
-		"mirrored":             {[]line{{"l1", "ann", map[string]any{"type": "chat", "session": "s"}}}, 0, ""},
-		"quiet":                {[]line{{"l1", "ann", map[string]any{"type": "chat", "quiet": true}}}, 0, ""},
+		"a chat":   {mentioned[:1], 0, "decide m1"},
+		"of a run": {[]line{{"r1.prompt", "ann", thread.Chat{Type: thread.TypeChat, RunID: "r1"}}}, 0, ""},
+		"mirrored": {[]line{{"l1", "ann", map[string]any{"type": "chat", "session": "s"}}}, 0, ""},
+		"quiet":    {[]line{{"l1", "ann", map[string]any{"type": "chat", "quiet": true}}}, 0, ""},
+		"a task's result": {
+			[]line{chat("t2.r1.result", piet, "@alma"), chat("t2.r1.result.corrected", piet, "@alma")}, 0, "",
+		},
 		"a decision":           {mentioned, 1, "start piet.0 m1 mention"},
 		"a driver's":           {[]line{mentioned[0], decided("m1", 0, react(piet, thread.ReasonDriver))}, 1, ""},
 		"a bot that may not":   {[]line{mentioned[0], decided("m1", 0, thread.Choice{AgentID: piet})}, 1, ""},

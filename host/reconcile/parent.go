@@ -140,7 +140,8 @@ func (t *settling) result(
 			ChildThreadID: t.id, Status: run.Status, Text: text, Corrected: had != nil,
 		}),
 		thread.NewEntry(result, cmp.Or(run.Parent.AuthorID, t.r.Author), thread.Chat{
-			Type: thread.TypeChat, Text: fmt.Sprintf("The task on thread %s has %s.\n\n%s", t.id, verb, text),
+			Type: thread.TypeChat, Quiet: true,
+			Text: fmt.Sprintf("The task on thread %s has %s.\n\n%s", t.id, verb, text),
 		}),
 	}
 }

@@ -27,7 +27,7 @@ func TestNotify(t *testing.T) {
 	entries := w.entries("parent")
 	if len(entries) != 2 ||
 		!strings.Contains(entries[0], `"childThreadId":"t1","status":"completed","text":"It is done."`) ||
-		!strings.Contains(entries[1], `"type":"chat","text":"The task on thread t1 has completed.\n\nIt is done."`) {
+		!strings.Contains(entries[1], `"type":"chat","text":"The task on thread t1 has completed.\n\nIt is done.","quiet":true`) {
 		t.Errorf("the parent got %v", entries)
 	}
 }

@@ -24,6 +24,7 @@ type Thread struct {
 	Tags        []string
 	Pinned      bool
 	Parent      string // thread; "" for none
+	ParentAgent string // the bot that the thread is a conversation with; "" for none
 	Environment string // its own; "" for the house's default
 	Sandbox     string
 	Agent       string          // the bot that drives it; "" for a chat
@@ -44,8 +45,9 @@ type NewThread struct {
 	Pinned      bool            `json:"pinned"`
 	Parent      string          `json:"parent"` // thread of the house
 	Environment string          `json:"environment"`
-	Agent       string          `json:"agent"`  // a bot of the house, which drives it; "" for a chat
-	Config      json.RawMessage `json:"config"` // a JSON object; nil for an empty one
+	Agent       string          `json:"agent"`       // a bot of the house, which drives it; "" for a chat
+	ParentAgent string          `json:"parentAgent"` // a bot of the house, which answers each chat; not with Parent
+	Config      json.RawMessage `json:"config"`      // a JSON object; nil for an empty one
 
 	// Sandbox of the house, to share; "" for one of its own, once it needs one. No request names it.
 	Sandbox string `json:"-"`
@@ -58,6 +60,8 @@ type ThreadChange struct {
 	Pinned      *bool     `json:"pinned"`
 	Closed      *bool     `json:"closed"`      // of chats only
 	Environment *string   `json:"environment"` // of the house; "" for none of its own
+
+	Config json.RawMessage `json:"config"` // a JSON object, in place of the whole one
 
 	// Beside Tags: those to add, and those to remove. The order of those that stay is kept.
 	AddTags    []string `json:"-"`

@@ -131,6 +131,9 @@ func TestRowBounds(t *testing.T) {
 		{"POST", "/api/threads", `{"config":[]}`, 400, "value"},
 		{"POST", "/api/threads", `{"config":{"x":"` + strings.Repeat("x", 64<<10) + `"}}`, 400, "value"},
 		{"POST", "/api/threads", `{"agent":"pi"}`, 400, "value"},
+		{"POST", "/api/threads", `{"parentAgent":"pi"}`, 400, "value"},
+		{"POST", "/api/threads", `{"parent":"t1","parentAgent":"` + ann + `"}`, 400, "value"},
+		{"PATCH", "/api/threads/t1", `{"config":[]}`, 400, "value"},
 		{"POST", "/api/threads", `{"id":"a.b"}`, 400, "value"},
 		{"POST", "/api/threads", `{"id":"m_x"}`, 400, "value"},
 		{"POST", "/api/threads", `{"id":"t0"}`, 409, "exists"}, // of no house

@@ -220,7 +220,7 @@ func RowOf(t rows.Thread) *thread.Row {
 	return &thread.Row{
 		House: t.House, Name: t.Name, Tags: t.Tags, Pinned: t.Pinned, Closed: t.Status == rows.ThreadClosed,
 		ParentThread: t.Parent, SandboxID: t.Sandbox, Environment: t.Environment, Agent: t.Agent,
-		CreatedAt: thread.Stamp(t.CreatedAt),
+		ParentAgent: t.ParentAgent, Config: t.Config, CreatedAt: thread.Stamp(t.CreatedAt),
 	}
 }
 

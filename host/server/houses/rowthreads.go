@@ -77,13 +77,15 @@ func complete(n *rows.NewThread, m member.Member, keys []string) (repeats bool, 
 	if n.House, err = houseOf(m, n.House); err != nil {
 		return false, err
 	}
-	if err := errors.Join(checkName(n.Name), checkTags(n.Tags), checkConfig(n.Config)); err != nil {
+	if err := errors.Join(
+		checkName(n.Name), checkTags(n.Tags), checkConfig(n.Config), checkBot("agent", n.Agent),
+		checkBot("parentAgent", n.ParentAgent),
+	); err != nil {
 		return false, err
 	}
-	if _, err := uuid.Parse(n.Agent); err != nil && n.Agent != "" {
-		return false, request.Refuse(http.StatusBadRequest, "value", "agent: want the id of a bot, a UUID")
-	}
 	switch {
+	case n.Parent != "" && n.ParentAgent != "":
+		return false, request.Refuse(http.StatusBadRequest, "value", "want parent or parentAgent, not both")
 	case len(keys) > 0 && n.ID != "":
 		return false, request.Refuse(http.StatusBadRequest, "idempotency_key",
 			"want an id or an Idempotency-Key, not both")
@@ -143,7 +145,8 @@ var errExists = request.Refuse(http.StatusConflict, "exists", "the id is taken b
 // changed later is not compared.
 func (a *API) sameRow(ctx context.Context, m member.Member, want rows.NewThread) (rows.Thread, error) {
 	t, err := a.Rows.As(m.Agent).Thread(ctx, want.ID)
-	if err == nil && (t.House != want.House || t.Parent != want.Parent || !strings.EqualFold(t.Agent, want.Agent)) {
+	if err == nil && (t.House != want.House || t.Parent != want.Parent || !strings.EqualFold(t.Agent, want.Agent) ||
+		!strings.EqualFold(t.ParentAgent, want.ParentAgent)) {
 		err = errExists
 	}
 	return t, err
@@ -158,8 +161,8 @@ func (a *API) changeThread(w http.ResponseWriter, r *http.Request, m member.Memb
 	if err := a.readRow(w, r, m, rowBody, &body, false); err != nil {
 		return err
 	}
-	var err error
-	if body.Name != nil {
+	err := checkConfig(body.Config)
+	if body.Name != nil && err == nil {
 		err = checkName(*body.Name)
 	}
 	if body.Tags != nil && err == nil {
@@ -279,6 +282,14 @@ func checkTags(tags []string) error {
 	if len(tags) > mostTags || slices.ContainsFunc(tags, bad) {
 		return request.Refuse(http.StatusBadRequest, "value",
 			"tags: want at most %d of 1 to %d bytes, without control characters", mostTags, rowTag)
+	}
+	return nil
+}
+
+// checkBot checks the id of a bot; "" is none. member names it.
+func checkBot(member, agent string) error {
+	if _, err := uuid.Parse(agent); err != nil && agent != "" {
+		return request.Refuse(http.StatusBadRequest, "value", "%s: want the id of a bot, a UUID", member)
 	}
 	return nil
 }

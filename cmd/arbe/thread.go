@@ -38,7 +38,7 @@ func (p *program) threadCommand() *cli.Command {
 					&cli.StringFlag{Name: "name", Usage: "`NAME` of the house's thread"},
 					&cli.StringSliceFlag{Name: "tag", Usage: "tag the house's thread with `TAG`; may be repeated"},
 					&cli.StringFlag{Name: "agent", Usage: "let the bot `AGENT` drive it (default: a chat)"},
-					&cli.StringFlag{Name: "with", Usage: "with the bot `AGENT`, which answers each chat"},
+					&cli.StringFlag{Name: "with", Usage: "make it a conversation with the bot `AGENT`"},
 					databaseFlag(),
 				},
 				Action: p.threadNew,

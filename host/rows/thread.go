@@ -46,7 +46,7 @@ type NewThread struct {
 	Parent      string          `json:"parent"` // thread of the house
 	Environment string          `json:"environment"`
 	Agent       string          `json:"agent"`       // a bot of the house, which drives it; "" for a chat
-	ParentAgent string          `json:"parentAgent"` // a bot of the house, which answers each chat; not with Parent
+	ParentAgent string          `json:"parentAgent"` // a bot of the house; not with Parent
 	Config      json.RawMessage `json:"config"`      // a JSON object; nil for an empty one
 
 	// Sandbox of the house, to share; "" for one of its own, once it needs one. No request names it.

@@ -424,8 +424,8 @@ func protocol(t *testing.T, schedules int) {
 	}
 }
 
-func TestProtocol(t *testing.T)     { protocol(t, 10) }
-func TestFullProtocol(t *testing.T) { protocol(t, 250) }
+func TestProtocol(t *testing.T)      { protocol(t, 10) }
+func TestLargeProtocol(t *testing.T) { protocol(t, 250) }
 
 // With a rule left out, the schedules find it.
 func TestProtocolBroken(t *testing.T) {

@@ -241,11 +241,29 @@ func (b *Tab) Go(url string) {
 	b.Do(chromedp.Navigate(url))
 }
 
-// Click clicks on the element with this selector.
+// Click clicks on the element with this selector, once it has come to rest: a click goes to where it was a moment ago,
+// and a page that loads may still move it.
 func (b *Tab) Click(css string) {
 	b.t.Helper()
+	b.Do(chromedp.ScrollIntoView(chromedp.CSS(css)))
+	name, err := json.Marshal(css)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.Wait(fmt.Sprintf(rests, name))
 	b.Do(chromedp.Click(chromedp.CSS(css)))
 }
+
+// rests holds once the page is loaded, and an element, by its selector, has stood at the same place for two frames.
+const rests = `(() => {
+  const r = document.querySelector(%s)?.getBoundingClientRect();
+  const at = r && r.x + ' ' + r.y;
+  if (!at || window.resting?.at !== at) {
+    const now = window.resting = {at};
+    requestAnimationFrame(() => requestAnimationFrame(() => now.still = true));
+  }
+  return at && window.resting.still && document.readyState === 'complete';
+})()`
 
 // Type types into the element with this selector.
 func (b *Tab) Type(css, text string) {

@@ -149,7 +149,7 @@ func (w *worker) pass(ctx context.Context, reacting *sync.WaitGroup) (due time.T
 		if w.held[j.ID] != nil {
 			continue // its signs of life are late
 		}
-		if wait := w.later[j.ID].Sub(time.Now()); wait > 0 {
+		if wait := time.Until(w.later[j.ID]); wait > 0 {
 			work.later(now.Add(wait))
 		} else if err := w.take(ctx, j, reacting); err != nil {
 			return due, err

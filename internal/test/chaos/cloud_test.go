@@ -40,6 +40,8 @@ type condition struct {
 	commands []*command
 	unsaved  bool            // an agent has left work that is nowhere else
 	ended    time.Time       // of its newest run
+	touched  time.Time       // when somebody last opened it, or ran something in it
+	busy     int             // requests that run something in it now
 	used     map[string]bool // the threads that had a runner or a command in it
 }
 
@@ -55,15 +57,16 @@ func (m *machine) change(f func(*condition)) {
 	f(&m.now)
 }
 
-// live returns what works in the machine; "" for nothing.
+// live returns what works in the machine; "" for nothing. What has its end on its thread is over, also where its
+// process has not heard so yet.
 func (c condition) live() string {
 	for _, a := range c.runners {
-		if a.alive() {
+		if a.alive() && !a.w.posted(a.thread, a.run) {
 			return "run " + a.run + " of " + a.thread
 		}
 	}
 	for _, x := range c.commands {
-		if x.alive() {
+		if x.alive() && !x.w.posted(x.thread, x.id) {
 			return "command " + x.id + " of " + x.thread
 		}
 	}
@@ -185,7 +188,7 @@ func (v view) Open(ctx context.Context, id string) (box sandbox.Sandbox, err err
 			return sandbox.ErrGone
 		}
 		m := v.find(id)
-		m.change(func(c *condition) { c.state = "started" })
+		m.change(func(c *condition) { c.state, c.touched = "started", time.Now() })
 		box = &room{view: v, m: m}
 		return nil
 	})
@@ -313,7 +316,8 @@ func (c *cloud) autostop() {
 		sleepIn(c.w.ctx, 30*time.Minute)
 		for _, m := range c.machines() {
 			m.change(func(now *condition) {
-				idle := time.Since(now.ended) > time.Hour && time.Since(m.created) > time.Hour && now.live() == ""
+				idle := time.Since(now.ended) > time.Hour && time.Since(m.created) > time.Hour &&
+					time.Since(now.touched) > time.Hour && now.busy == 0 && now.live() == ""
 				if idle && now.state == "started" {
 					now.state = "stopped"
 				}
@@ -339,12 +343,25 @@ func (r *room) there() error {
 	return nil
 }
 
+// use records that something runs in the box, which starts it, until done is called.
+func (r *room) use() (done func()) {
+	r.m.change(func(c *condition) {
+		if c.busy++; c.state == "stopped" {
+			c.state = "started"
+		}
+	})
+	return func() {
+		r.m.change(func(c *condition) { c.busy, c.touched = c.busy-1, time.Now() })
+	}
+}
+
 // Exec answers the launch's own look; other commands take their time.
 func (r *room) Exec(ctx context.Context, c sandbox.Command) (res sandbox.Result, err error) {
 	err = r.call(ctx, func() error {
 		if err := r.there(); err != nil {
 			return err
 		}
+		defer r.use()()
 		switch {
 		case strings.Contains(c.Argv[2], "uname -m"):
 			res.Stdout = []byte("x86_64\n" + runnerSum + "\n/usr/bin/pi\n")
@@ -364,6 +381,7 @@ func (r *room) Detach(ctx context.Context, c sandbox.Command, _ string) (p sandb
 		if err := r.there(); err != nil {
 			return err
 		}
+		defer r.use()()
 		id := c.Env["ARBE_THREAD_ID"]
 		r.m.change(func(now *condition) {
 			if now.used == nil {

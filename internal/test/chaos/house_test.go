@@ -287,6 +287,7 @@ func (w *world) checkRows() {
 
 // command is a command in a box, with its supervisor.
 type command struct {
+	w          *world
 	thread, id string
 	pid        int
 	ctx        context.Context
@@ -320,7 +321,7 @@ func (x *command) change(f func()) {
 // startCommand starts a supervisor, which posts as a real one: its beginning, output at least each minute, its end. It
 // ends where another has taken one of its numbers.
 func (w *world) startCommand(m *machine, id, name string) {
-	x := &command{thread: id, id: name, pid: w.pid()}
+	x := &command{w: w, thread: id, id: name, pid: w.pid()}
 	x.ctx, x.kill = context.WithCancel(w.ctx)
 	m.change(func(c *condition) { c.commands = append(c.commands, x) })
 	w.set(func() { w.commands[id+"/"+name] = x })

@@ -37,6 +37,7 @@ type world struct {
 	down      bool // the thread server
 	cut       bool // the boxes' network
 	folds     map[string]*thread.Fold
+	ends      map[string]bool     // runs and commands whose own end is on their thread: thread/id
 	alive     map[string]*agent   // by thread and run
 	launching map[string]*process // by thread and run
 	commands  map[string]*command // by thread and command
@@ -51,7 +52,8 @@ func newWorld(t *testing.T, seed uint64) (w *world, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w = &world{
 		t: t, ctx: ctx, threads: newThreads(), rng: rand.New(rand.NewPCG(seed, 1)), rows: fakerows.New("cloud"),
-		folds: map[string]*thread.Fold{}, alive: map[string]*agent{}, launching: map[string]*process{},
+		folds: map[string]*thread.Fold{}, ends: map[string]bool{}, alive: map[string]*agent{},
+		launching: map[string]*process{},
 		pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{},
 	}
 	w.threads.appended = w.appended
@@ -147,6 +149,13 @@ func (w *world) appended(id string, e thread.Entry) {
 	before, had := fold.Latest()
 	fold.Add(e)
 	after, _ := fold.Latest()
+	if of, is := strings.CutSuffix(e.ID, ".end.0"); is {
+		w.ends[id+"/"+of] = true
+	}
+	if f, err := thread.Scan(e.Payload); err == nil && f.Type == thread.TypeExecFinished {
+		of, _, _ := thread.ParseExecID(e.ID)
+		w.ends[id+"/"+of] = true
+	}
 	w.mu.Unlock()
 	if !strings.Contains(e.ID, ".beat.") {
 		w.note("%s %s %s", id, e.ID, e.Payload)
@@ -155,6 +164,13 @@ func (w *world) appended(id string, e thread.Entry) {
 		w.broken("run %s began while %s was open", after.ID, before.ID)
 	}
 	w.given(id, e)
+}
+
+// posted reports whether the end of a run or a command is on its thread.
+func (w *world) posted(id, of string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ends[id+"/"+of]
 }
 
 // given checks an end that a host has given a run or a command: neither may be alive.

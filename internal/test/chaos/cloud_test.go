@@ -58,7 +58,7 @@ func (m *machine) change(f func(*condition)) {
 }
 
 // live returns what works in the machine; "" for nothing. What has its end on its thread is over, also where its
-// process has not heard so yet.
+// process does not know it yet.
 func (c condition) live() string {
 	for _, a := range c.runners {
 		if a.alive() && !a.w.posted(a.thread, a.run) {

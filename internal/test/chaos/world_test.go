@@ -54,7 +54,7 @@ func newWorld(t *testing.T, seed uint64) (w *world, stop func()) {
 		t: t, ctx: ctx, threads: newThreads(), rng: rand.New(rand.NewPCG(seed, 1)), rows: fakerows.New("cloud"),
 		folds: map[string]*thread.Fold{}, ends: map[string]bool{}, alive: map[string]*agent{},
 		launching: map[string]*process{},
-		pushed: map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{},
+		pushed:    map[string]bool{}, commands: map[string]*command{}, discarded: map[string]bool{},
 	}
 	w.threads.appended = w.appended
 	w.cloud = &cloud{w: w, boxes: map[string]*machine{}}

@@ -26,7 +26,8 @@ type Host struct {
 	Threads func(id string) Thread
 	// Room returns the rows of a thread. ok is false for a thread without a row, and where its house does not dispatch.
 	Room func(ctx context.Context, id string) (r Room, since time.Time, ok bool, err error)
-	// Model returns a provider's API with the key of a thread's house.
+	// Model returns a provider's API with the key of a thread's house. An *model.Error, as where the house has no key,
+	// ends the reaction; another error releases it, for a later try.
 	Model func(ctx context.Context, id, provider string) (model.Model, error)
 
 	Tools     []Tool

@@ -73,5 +73,5 @@ func (r *reaction) decline(ctx context.Context, j Journal, cause error) error {
 	if cause != nil {
 		r.Log.Info("a gate is not answered", "thread", r.worker.id, "reaction", j.ID, "error", cause)
 	}
-	return r.post(ctx, endOf(j, thread.ReactionDeclined, "", ""))
+	return r.post(ctx, r.board.endOf(j, thread.ReactionDeclined, "", ""))
 }

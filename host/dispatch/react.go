@@ -46,7 +46,7 @@ func (w *worker) start(ctx context.Context, room Room, st Start, reacting *sync.
 // take claims a reaction whose holder is silent, and continues it; one that ends its hosts is ended.
 func (w *worker) take(ctx context.Context, j Journal, reacting *sync.WaitGroup) error {
 	if j.Crashed() {
-		end := endOf(j, thread.ReactionFailed, "crashed", "its hosts died again and again")
+		end := w.board.endOf(j, thread.ReactionFailed, "crashed", "its hosts died again and again")
 		_, err := w.board.append(ctx, end)
 		return err
 	}
@@ -179,7 +179,7 @@ func (r *reaction) steps(ctx, asking context.Context) error {
 		}
 		switch step := Next(&j, usual, r.board.time()); step.Do {
 		case DoFinish:
-			err = r.post(ctx, endOf(j, step.Outcome, "", ""))
+			err = r.post(ctx, r.board.endOf(j, step.Outcome, "", ""))
 		case DoGate:
 			gated, err = r.gate(asking, j, all)
 		case DoCalls:
@@ -211,17 +211,17 @@ func (r *reaction) stopped(ctx context.Context, j Journal) (bool, error) {
 	default:
 		return false, nil
 	}
-	return true, r.post(ctx, endOf(j, thread.ReactionCancelled, "", why))
+	return true, r.post(ctx, r.board.endOf(j, thread.ReactionCancelled, "", why))
 }
 
 // endOf returns the end of a reaction.
-func endOf(j Journal, outcome, class, message string) thread.Entry {
+func (b *board) endOf(j Journal, outcome, class, message string) thread.Entry {
 	calls := 0
 	for _, r := range j.Rounds {
 		calls += len(r.Calls)
 	}
 	return entry(thread.ReactionEndID(j.ID), j.Bot, thread.ReactionFinished{
 		Type: thread.TypeReactionFinished, Reaction: j.ID, Chats: j.Chats, Outcome: outcome, ErrorClass: class,
-		Message: message, Rounds: len(j.Rounds), Calls: calls, DurationMs: time.Since(j.At).Milliseconds(),
+		Message: message, Rounds: len(j.Rounds), Calls: calls, DurationMs: b.time().Sub(j.At).Milliseconds(),
 	})
 }

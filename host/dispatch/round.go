@@ -18,7 +18,7 @@ import (
 func (r *reaction) round(ctx context.Context, j Journal, all []thread.Entry, step Step) error {
 	reply, err := r.ask(ctx, j, all, step)
 	if failed := (*model.Error)(nil); errors.As(err, &failed) {
-		return r.post(ctx, endOf(j, thread.ReactionFailed, classes[failed.Kind], failed.Error()))
+		return r.post(ctx, r.board.endOf(j, thread.ReactionFailed, classes[failed.Kind], failed.Error()))
 	} else if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (r *reaction) round(ctx context.Context, j Journal, all []thread.Entry, ste
 	}
 	round.Chats = j.Chats
 	j.Rounds = append(j.Rounds[:len(j.Rounds):len(j.Rounds)], Round{})
-	return r.post(ctx, entry(thread.RoundID(j.ID, step.Round), j.Bot, round), endOf(j, thread.ReactionAnswered, "", ""))
+	return r.post(ctx, entry(thread.RoundID(j.ID, step.Round), j.Bot, round), r.board.endOf(j, thread.ReactionAnswered, "", ""))
 }
 
 // classes are the error classes of a reaction.

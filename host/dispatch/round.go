@@ -32,7 +32,8 @@ func (r *reaction) round(ctx context.Context, j Journal, all []thread.Entry, ste
 	}
 	round.Chats = j.Chats
 	j.Rounds = append(j.Rounds[:len(j.Rounds):len(j.Rounds)], Round{})
-	return r.post(ctx, entry(thread.RoundID(j.ID, step.Round), j.Bot, round), r.board.endOf(j, thread.ReactionAnswered, "", ""))
+	end := r.board.endOf(j, thread.ReactionAnswered, "", "")
+	return r.post(ctx, entry(thread.RoundID(j.ID, step.Round), j.Bot, round), end)
 }
 
 // classes are the error classes of a reaction.

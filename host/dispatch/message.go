@@ -22,6 +22,7 @@ type part struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name,omitempty"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Broken    string          `json:"broken,omitempty"` // what a model has written in place of arguments
 }
 
 // The types of parts.
@@ -44,7 +45,9 @@ func partsOf(raw json.RawMessage) (parts []model.Part) {
 		case partThinking:
 			parts = append(parts, model.Part{Thinking: &model.Thinking{Text: p.Thinking, Signature: p.Signature}})
 		case partCall:
-			parts = append(parts, model.Part{Call: &model.Call{ID: p.ID, Name: p.Name, Arguments: p.Arguments}})
+			parts = append(parts, model.Part{Call: &model.Call{
+				ID: p.ID, Name: p.Name, Arguments: p.Arguments, Broken: p.Broken,
+			}})
 		}
 	}
 	return parts
@@ -77,7 +80,7 @@ func messageOf(parts []model.Part) message {
 	for _, p := range parts {
 		switch {
 		case p.Call != nil:
-			c := part{Type: partCall, ID: p.Call.ID, Name: p.Call.Name, Arguments: p.Call.Arguments}
+			c := part{Type: partCall, ID: p.Call.ID, Name: p.Call.Name, Arguments: p.Call.Arguments, Broken: p.Call.Broken}
 			if c.Arguments == nil {
 				c.Arguments = json.RawMessage("{}")
 			}

@@ -60,7 +60,11 @@ func (r *reaction) calls(ctx context.Context, j Journal, step Step) error {
 	return nil
 }
 
+// call runs a call. One that can't be run has a result for the model, which may try again.
 func (r *reaction) call(ctx context.Context, j Journal, c model.Call, key string) (ToolResult, error) {
+	if c.Broken != "" {
+		return ToolResult{Text: "the arguments are no JSON object, or were cut: call it again", IsError: true}, nil
+	}
 	for _, t := range r.Tools {
 		if t.Spec().Name == c.Name {
 			return t.Run(ctx, ToolCall{Key: key, Thread: r.worker.id, Bot: j.Bot, Arguments: c.Arguments})

@@ -80,7 +80,9 @@ func messageOf(parts []model.Part) message {
 	for _, p := range parts {
 		switch {
 		case p.Call != nil:
-			c := part{Type: partCall, ID: p.Call.ID, Name: p.Call.Name, Arguments: p.Call.Arguments, Broken: p.Call.Broken}
+			c := part{
+				Type: partCall, ID: p.Call.ID, Name: p.Call.Name, Arguments: p.Call.Arguments, Broken: p.Call.Broken,
+			}
 			if c.Arguments == nil {
 				c.Arguments = json.RawMessage("{}")
 			}

@@ -96,6 +96,28 @@ func TestRequest(t *testing.T) {
 				{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}}]}]}`,
 		},
 		{
+			"no calls any more",
+			model.Request{
+				Model: "m", MaxTokens: 50, NoCalls: true,
+				Tools:    []model.Tool{{Name: "hello_world", Schema: json.RawMessage(`{"type":"object","properties":{}}`)}},
+				Messages: []model.Message{message(model.User, text("hi"))},
+			},
+			`{"model":"m","max_tokens":50,"stream":true,"tool_choice":{"type":"none"},
+			"tools":[{"name":"hello_world","input_schema":{"type":"object","properties":{}},"cache_control":{"type":"ephemeral"}}],
+			"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+			`{"model":"m","max_tokens":50,"stream":true,"stream_options":{"include_usage":true},"tool_choice":"none",
+			"tools":[{"type":"function","function":{"name":"hello_world","parameters":{"type":"object","properties":{}}}}],
+			"messages":[{"role":"user","content":"hi"}]}`,
+		},
+		{
+			"no calls, and no tools",
+			model.Request{Model: "m", MaxTokens: 50, NoCalls: true, Messages: []model.Message{message(model.User, text("hi"))}},
+			`{"model":"m","max_tokens":50,"stream":true,
+			"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`,
+			`{"model":"m","max_tokens":50,"stream":true,"stream_options":{"include_usage":true},
+			"messages":[{"role":"user","content":"hi"}]}`,
+		},
+		{
 			"a turn with calls, in messages that follow each other",
 			model.Request{
 				Model: "m", MaxTokens: 50, Tools: []model.Tool{tool},

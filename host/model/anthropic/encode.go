@@ -26,8 +26,12 @@ func encode(r model.Request) sdk.MessageNewParams {
 	} else if n := len(p.Tools); n > 0 {
 		p.Tools[n-1].OfTool.CacheControl = sdk.NewCacheControlEphemeralParam()
 	}
-	if r.Must != "" {
+	switch {
+	case r.Must != "":
 		p.ToolChoice = sdk.ToolChoiceParamOfTool(r.Must)
+	case r.NoCalls && len(r.Tools) > 0: // the provider refuses a choice without tools
+		none := sdk.NewToolChoiceNoneParam()
+		p.ToolChoice = sdk.ToolChoiceUnionParam{OfNone: &none}
 	}
 	for _, m := range provider.Turns(r.Messages) {
 		turn := sdk.MessageParam{Role: sdk.MessageParamRole(m.Role)}

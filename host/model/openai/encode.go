@@ -28,9 +28,12 @@ func encode(r model.Request) (sdk.ChatCompletionNewParams, error) {
 		}
 		p.Tools = append(p.Tools, sdk.ChatCompletionFunctionTool(tool))
 	}
-	if r.Must != "" {
+	switch {
+	case r.Must != "":
 		must := sdk.ChatCompletionNamedToolChoiceFunctionParam{Name: r.Must}
 		p.ToolChoice = sdk.ToolChoiceOptionFunctionToolChoice(must)
+	case r.NoCalls && len(r.Tools) > 0: // the provider refuses a choice without tools
+		p.ToolChoice.OfAuto = sdk.String(string(sdk.ChatCompletionToolChoiceOptionAutoNone))
 	}
 	if r.System != "" {
 		p.Messages = append(p.Messages, sdk.SystemMessage(r.System))

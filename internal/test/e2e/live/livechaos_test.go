@@ -241,10 +241,10 @@ func (c *chaos) over() {
 	}
 }
 
-// knownOrNone returns the agent's process, 0 for none.
+// knownOrNone returns the agent's process, 0 for none: the run's folder is there before its record.
 func (c *chaos) knownOrNone() int {
-	folder := filepath.Join(c.Dir, ".arbe", "runs", c.Thread, c.run)
-	if _, err := os.Stat(folder); err != nil {
+	record := filepath.Join(c.Dir, ".arbe", "runs", c.Thread, c.run, "run.json")
+	if _, err := os.Stat(record); err != nil {
 		return 0
 	}
 	return c.Known(c.run).AgentPID

@@ -5,8 +5,8 @@
 // stands on the thread, under ids made of what it answers: of two hosts that do the same thing one gets the id. So any
 // number of hosts may dispatch, each may die at any moment, and another continues where the log ends.
 //
-// State is the fold of a thread's log, and Next returns a reaction's next step. Nothing here reads a clock, a file or a
-// row, or posts.
+// State is the fold of a thread's log, State.Select decides on a trigger, Next returns a reaction's next step, and
+// Context has what its model is shown: they read no clock, no file and no row, and post nothing. Host does the work.
 package dispatch
 
 import (

@@ -130,7 +130,7 @@ func OOMKills() *int64 {
 	return nil
 }
 
-// counter returns the value of the line "name value" in a file; nil if there is none.
+// counter returns the value of the line "name value" in a file, nil without such a line.
 func counter(path, name string) (n *int64) {
 	_ = eachLine(path, func(line string) { // no file, no counter
 		f := strings.Fields(line)

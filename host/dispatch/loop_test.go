@@ -133,6 +133,33 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
+// A host that was frozen, and whose reaction another one has ended, ends its request to the model when it is back.
+func TestZombie(t *testing.T) {
+	ended := make(chan bool, 1)
+	play(t, func(ctx context.Context, n int, _ model.Request, _ func(model.Event)) (model.Reply, error) {
+		if n == 0 {
+			<-ctx.Done()
+			ended <- true
+			return model.Reply{}, ctx.Err()
+		}
+		return text("hello"), nil
+	}, func(s *stage) {
+		first := s.host()
+		s.say("m1", "ann", "@piet hello")
+		synctest.Wait()
+		s.host()
+		first.dead.Store(true)
+		time.Sleep(time.Minute)
+		s.want("1 react mention, claim 0, claim 1, hello, answered")
+		first.dead.Store(false)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(ended) == 0 {
+			t.Error("the request of a reaction that has ended is paid for")
+		}
+	})
+}
+
 // A member's stop ends the request to the model, and the running tool.
 func TestStop(t *testing.T) {
 	for _, at := range []string{"model", "tool"} {

@@ -71,9 +71,9 @@ func (w *worker) hold(ctx context.Context, c thread.ReactionClaimed, reacting *s
 	r.stop = stop
 	w.held[r.id] = r
 	reacting.Go(func() {
-		defer func() { <-w.slots }()
-		defer stop()
 		r.run(ctx, asking)
+		stop()
+		<-w.slots // before the worker, which may wait for one, has to take the end
 		select {
 		case w.ended <- r:
 		case <-ctx.Done():
@@ -116,7 +116,8 @@ func (r *reaction) post(ctx context.Context, entries ...thread.Entry) error {
 	return err
 }
 
-// live posts signs of life, until quit is closed.
+// live posts signs of life, until quit is closed. Where the reaction has ended, or another host has it, it ends what
+// this one does: a request to the model that nobody waits for costs money.
 func (r *reaction) live(ctx context.Context, quit <-chan struct{}) {
 	for {
 		r.mu.Lock()
@@ -133,7 +134,11 @@ func (r *reaction) live(ctx context.Context, quit <-chan struct{}) {
 		silent := time.Since(r.posted) >= aliveEvery
 		r.mu.Unlock()
 		if silent {
-			if err := r.sign(ctx, false); err != nil {
+			switch err := r.sign(ctx, false); {
+			case errors.Is(err, errLost):
+				r.stop()
+				return
+			case err != nil:
 				r.Log.Debug("a sign of life is not posted", "reaction", r.id, "error", err)
 				r.mu.Lock()
 				r.posted = time.Now() // the next try is in a while
@@ -143,11 +148,11 @@ func (r *reaction) live(ctx context.Context, quit <-chan struct{}) {
 	}
 }
 
-// sign posts a sign of life, or that the reaction is released.
+// sign posts a sign of life, or that the reaction is released. It returns errLost for one that this host has no more.
 func (r *reaction) sign(ctx context.Context, released bool) error {
 	j, _, ok := r.board.journal(r.id)
-	if !ok {
-		return nil
+	if !ok || j.Claim != r.claim {
+		return errLost
 	}
 	r.mu.Lock()
 	n := r.alive

@@ -16,6 +16,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/dispatch"
 	"arbe.0sk.ar/runner/host/model"
+	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -82,17 +83,20 @@ type link struct {
 	dead atomic.Bool // nothing arrives any more
 }
 
-func (l *link) Read(ctx context.Context, from string, f func(thread.Entry)) (string, time.Time, error) {
-	if l.dead.Load() {
-		<-ctx.Done()
+// wait waits while the host is dead: what seems so may be frozen, and continue later.
+func (l *link) wait(ctx context.Context) {
+	for l.dead.Load() && ctx.Err() == nil {
+		pause.For(ctx, time.Second)
 	}
+}
+
+func (l *link) Read(ctx context.Context, from string, f func(thread.Entry)) (string, time.Time, error) {
+	l.wait(ctx)
 	return l.board.Read(ctx, from, f)
 }
 
 func (l *link) Append(ctx context.Context, entries ...thread.Entry) error {
-	if l.dead.Load() {
-		<-ctx.Done()
-	}
+	l.wait(ctx)
 	return l.board.Append(ctx, entries...)
 }
 

@@ -52,7 +52,7 @@ func (l *Log) judge(ctx context.Context, name string, head engine.Head) (Stream,
 	return v, nil
 }
 
-// value reads a stream's value, JSON, into v, which stays as it is where there is none.
+// value decodes a stream's value into v. Without a value it leaves v unchanged.
 func (l *Log) value(ctx context.Context, stream, name string, v any) error {
 	raw, err := l.engine.Value(ctx, stream, name)
 	if err == nil && raw != nil {

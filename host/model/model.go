@@ -132,7 +132,7 @@ const (
 	Denied              // the key or the model was refused, or there is no money left
 	TooLong             // the request has more tokens than the model takes
 	Invalid             // the provider refuses the request for another reason
-	Garbage             // the reply is none
+	Garbage             // the answer is no valid reply
 )
 
 // Error is the error of a request.

@@ -23,7 +23,7 @@ func show(t *testing.T, r model.Reply) string {
 		switch {
 		case p.Call != nil:
 			if p.Call.ID == "" || ids[p.Call.ID] {
-				t.Errorf("call %s has the id %q, which is none or another's", p.Call.Name, p.Call.ID)
+				t.Errorf("call %s has the id %q: empty, or that of another call", p.Call.Name, p.Call.ID)
 			}
 			ids[p.Call.ID] = true
 			all = append(all, fmt.Sprintf("%s%s%s", p.Call.Name, p.Call.Arguments, cross(p.Call.Broken)))

@@ -37,7 +37,7 @@ func (r *reader) readBack(ctx context.Context, upTo uint64, n, most int) ([]engi
 	return r.Records(ctx, func() ([]engine.Record, error) { return r.Log.ReadBack(ctx, r.stream, upTo, n, most) })
 }
 
-// record returns the record of an entry; errNoEntry where there is none.
+// record returns the record of an entry, or errNoEntry.
 func (r *reader) record(ctx context.Context, name string) (engine.Record, error) {
 	found := false
 	records, err := r.Records(ctx, func() ([]engine.Record, error) {

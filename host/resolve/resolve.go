@@ -280,7 +280,7 @@ func (b *Box) Renew(ctx context.Context) error {
 	return b.r.Rows.Renew(ctx, b.Row.ID, b.maker, b.machine())
 }
 
-// machine returns the id of the box's machine; "" while there is none.
+// machine returns the id of the box's machine, "" until it is made.
 func (b *Box) machine() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

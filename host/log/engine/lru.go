@@ -23,7 +23,7 @@ type kept[K comparable, V any] struct {
 	bytes int
 }
 
-// Get returns a key's value, which counts as used now; false where there is none.
+// Get returns a key's value, which counts as used now. It reports false for a key without one.
 func (l *LRU[K, V]) Get(key K) (value V, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -102,7 +102,7 @@ func (e *Engine) Check(context.Context) error {
 	return e.space.room(0, e.space.reserve)
 }
 
-// get calls f with the value of key; it reports false if there is none.
+// get calls f with the value of key. It reports false for a key without one.
 func (e *Engine) get(key []byte, f func(value []byte) error) (found bool, err error) {
 	value, closer, err := e.db.Get(key)
 	if errors.Is(err, pebbledb.ErrNotFound) {

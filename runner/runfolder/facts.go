@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"arbe.0sk.ar/runner/harness"
+	"arbe.0sk.ar/runner/internal/format"
 	"arbe.0sk.ar/runner/internal/procfs"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/session"
@@ -60,6 +61,7 @@ const (
 
 // Record is run.json: the run's configuration, and what is decided before the agent starts.
 type Record struct {
+	Format    int              `json:"format,omitempty"` // of the whole folder; Encode sets it
 	Thread    string           `json:"thread"`
 	Run       string           `json:"run"`
 	Harness   string           `json:"harness"`
@@ -88,8 +90,12 @@ type paths struct {
 	Session []byte `json:"session"`
 }
 
+// folderFormat is the number of the format in which this program writes a run's folder.
+const folderFormat = 1
+
 // Encode returns the content of run.json.
 func (rec Record) Encode() ([]byte, error) {
+	rec.Format = folderFormat
 	if !utf8.ValidString(rec.Cwd) || !utf8.ValidString(rec.Session) {
 		rec.Bytes = &paths{[]byte(rec.Cwd), []byte(rec.Session)}
 	}
@@ -207,7 +213,16 @@ func ReadRecord(folder string) (Record, error) {
 	return parseRecord(b)
 }
 
+// parseRecord returns format.ErrLater for a folder that a later program has written: its record may have another form.
 func parseRecord(b []byte) (rec Record, err error) {
+	var mark struct {
+		Format int `json:"format"`
+	}
+	if json.Unmarshal(b, &mark) == nil {
+		if err := format.Check("it", mark.Format, folderFormat); err != nil {
+			return rec, err
+		}
+	}
 	if err := json.Unmarshal(b, &rec); err != nil {
 		return rec, fmt.Errorf("run.json: %w", err)
 	}

@@ -41,6 +41,9 @@ func (n *Engine) Check(ctx context.Context) error {
 		s.most.Store(max(int64(info.Config.MaxMsgSize), 0))
 		infos[s.stream] = info
 	}
+	if err := checkFormat(infos); err != nil { // a later server may have converted them meanwhile
+		return err
+	}
 	if room := n.room(); room < leastRoom {
 		return fmt.Errorf("messages have at most %d bytes (max_payload, max_msg_size): want at least %d",
 			room+headerRoom, leastRoom+headerRoom)

@@ -58,7 +58,7 @@ const (
 )
 
 // Open connects to the cluster, and creates the shards if there are none. UnsafeError: they can lose acknowledged
-// appends.
+// appends. format.ErrLater: a later program has written them.
 func Open(ctx context.Context, config Config) (*Engine, error) {
 	config.Prefix = cmp.Or(config.Prefix, "arbe")
 	config.Shards = cmp.Or(config.Shards, 16)

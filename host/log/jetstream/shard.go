@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"arbe.0sk.ar/runner/internal/format"
 )
 
 // shard is one of the JetStream streams that have the log's streams as subjects.
@@ -21,8 +24,14 @@ type shard struct {
 	lease  lease
 }
 
-// shardsKey is the key of the number of shards in a shard's metadata.
-const shardsKey = "arbe.shards"
+// Keys of a shard's metadata.
+const (
+	shardsKey = "arbe.shards" // number of shards
+	formatKey = "arbe.format" // number of the format of all that is in it; none before it was written
+)
+
+// shardFormat is the number of the format that this program writes.
+const shardFormat = 1
 
 func (n *Engine) shardName(i int) string {
 	return strings.ToUpper(n.config.Prefix) + "-" + strconv.Itoa(i)
@@ -41,6 +50,9 @@ type streamInfo struct {
 func (n *Engine) openShards(ctx context.Context) error {
 	infos, err := n.existing(ctx)
 	if err != nil {
+		return err
+	}
+	if err := checkFormat(infos); err != nil {
 		return err
 	}
 	count, err := n.countShards(infos)
@@ -157,6 +169,24 @@ func (n *Engine) totalShards(name string, info *streamInfo) (total int, ok bool)
 	return 0, false
 }
 
+// checkFormat returns format.ErrLater where a later program has written a shard. A shard without a format is of 1.
+func checkFormat(infos map[string]*streamInfo) error {
+	for _, name := range slices.Sorted(maps.Keys(infos)) {
+		value, marked := infos[name].Config.Metadata[formatKey]
+		if !marked {
+			continue
+		}
+		has, err := strconv.Atoi(value)
+		if err != nil {
+			return fmt.Errorf("format of stream %s: %w", name, err)
+		}
+		if err := format.Check("stream "+name, has, shardFormat); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // makeShard creates a shard. It succeeds if another server has just created the same one.
 func (n *Engine) makeShard(ctx context.Context, i, count int) (*streamInfo, error) {
 	config := natsjs.StreamConfig{
@@ -175,7 +205,9 @@ func (n *Engine) makeShard(ctx context.Context, i, count int) (*streamInfo, erro
 		Duplicates:         100 * time.Millisecond, // the shortest possible: frames need no deduplication by NATS
 		AllowDirect:        true,
 		AllowAtomicPublish: true,
-		Metadata:           map[string]string{shardsKey: strconv.Itoa(count)},
+		Metadata: map[string]string{
+			shardsKey: strconv.Itoa(count), formatKey: strconv.Itoa(shardFormat),
+		},
 	}
 	info := new(streamInfo)
 	if err := n.ask(ctx, "STREAM.CREATE."+config.Name, config, info); err != nil {

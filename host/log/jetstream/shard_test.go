@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/jetstream"
+	"arbe.0sk.ar/runner/internal/format"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
@@ -179,6 +180,43 @@ func TestAddress(t *testing.T) {
 		_, err := jetstream.Open(t.Context(), jetstream.Config{URL: tt.url})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", tt.url, err)
+		}
+	}
+}
+
+// TestShardFormat has shards that a later program has written, one while the engine is open. Shards without a format
+// are older ones.
+func TestShardFormat(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	js := admin(t, s)
+	config := configOf(t, s)
+	config.Shards = 2
+	e := open(t, config)
+	enginetest.Add(t, e, "s", "x")
+	change := func(change func(map[string]string)) {
+		t.Helper()
+		stream := enginetest.Must(js.Stream(t.Context(), "ARBE-1"))(t)
+		info := enginetest.Must(stream.Info(t.Context()))(t)
+		change(info.Config.Metadata)
+		enginetest.Must(js.UpdateStream(t.Context(), info.Config))(t)
+	}
+	change(func(m map[string]string) {
+		if m["arbe.format"] != "1" {
+			t.Errorf("the shard's format is %q", m["arbe.format"])
+		}
+		delete(m, "arbe.format")
+	})
+	enginetest.Add(t, open(t, config), "s", "y")
+	if err := e.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	change(func(m map[string]string) { m["arbe.format"] = "2" })
+	_, err := jetstream.Open(t.Context(), config)
+	const want = "stream ARBE-1 was written by a later arbe (format 2; this one knows 1): upgrade"
+	for _, err := range []error{err, e.Check(t.Context())} {
+		if !errors.Is(err, format.ErrLater) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("a later shard: %v", err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package pebble
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +16,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/internal/format"
 )
 
 // A backup is a tar archive of a store's files, without folders. Its last member is a manifest: an archive without it
@@ -56,7 +59,7 @@ func writeArchive(ctx context.Context, w io.Writer, dir string) error {
 		return err
 	}
 	out := tar.NewWriter(w)
-	m := manifest{Format: archiveFormat, Store: format, Made: time.Now().UTC().Truncate(time.Second)}
+	m := manifest{Format: archiveFormat, Store: logFormat, Made: time.Now().UTC().Truncate(time.Second)}
 	buf := make([]byte, 128<<10)
 	for _, e := range entries {
 		f, err := addFile(ctx, out, filepath.Join(dir, e.Name()), m.Made, buf)
@@ -124,8 +127,8 @@ func (c ctxReader) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// CheckBackup reads a backup to its end and describes it. ErrBackup: it is damaged or not whole. ErrFormat: a later
-// program has written it.
+// CheckBackup reads a backup to its end and describes it. ErrBackup: it is damaged or not whole. format.ErrLater: a
+// later program has written it.
 func CheckBackup(ctx context.Context, r io.Reader) (Backup, error) {
 	return readArchive(ctx, r, func(string) (io.WriteCloser, error) { return discard{}, nil })
 }
@@ -227,9 +230,9 @@ func readManifest(in, rest io.Reader, size int64, have map[string]manifestFile) 
 	if len(m.Files) == 0 {
 		return Backup{}, fmt.Errorf("%w: it has no files", ErrBackup)
 	}
-	if m.Format > archiveFormat || m.Store > format {
-		return Backup{}, fmt.Errorf("%w: a backup of format %d of a store of format %d; this program reads %d and %d",
-			ErrFormat, m.Format, m.Store, archiveFormat, format)
+	later := format.Check("the backup", m.Format, archiveFormat)
+	if err := cmp.Or(later, format.Check("the log in the backup", m.Store, logFormat)); err != nil {
+		return Backup{}, err
 	}
 	info := Backup{Made: m.Made, Files: len(m.Files)}
 	for _, want := range m.Files {

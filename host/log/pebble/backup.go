@@ -76,7 +76,7 @@ func (e *Engine) roomForCopy() error {
 }
 
 // Restore creates the store in dir from a backup, whole or not at all. ErrExists: dir has a store, or other files.
-// ErrBackup: the backup is damaged. ErrFormat: a later program has written it.
+// ErrBackup: the backup is damaged. format.ErrLater: a later program has written it.
 func Restore(ctx context.Context, r io.Reader, dir string) (b Backup, err error) {
 	dir = filepath.Clean(dir)
 	parent := filepath.Dir(dir)

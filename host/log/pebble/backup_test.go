@@ -17,6 +17,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/format"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
@@ -280,8 +281,8 @@ func TestRestoreRefuses(t *testing.T) {
 		}, pebble.ErrBackup},
 		"not JSON":       {manifestOf(func([]byte) []byte { return []byte("{") }), pebble.ErrBackup},
 		"nothing in it":  {manifestOf(func([]byte) []byte { return []byte(`{"format":1,"store":2}`) }), pebble.ErrBackup},
-		"a later format": {replaced(`"format":1`, `"format":2`), pebble.ErrFormat},
-		"a later store":  {replaced(`"store":`, `"store":9`), pebble.ErrFormat},
+		"a later format": {replaced(`"format":1`, `"format":2`), format.ErrLater},
+		"a later store":  {replaced(`"store":`, `"store":9`), format.ErrLater},
 		"something behind": {func(h tar.Header, body []byte) []member {
 			return []member{{h, body}, {tar.Header{Name: "x", Typeflag: tar.TypeReg}, nil}}
 		}, pebble.ErrBackup},
@@ -344,7 +345,7 @@ func TestRestoreFlips(t *testing.T) {
 		parent := t.TempDir()
 		dir := filepath.Join(parent, "log")
 		if _, err := pebble.Restore(t.Context(), bytes.NewReader(bad), dir); err != nil {
-			if noticed++; !errors.Is(err, pebble.ErrBackup) && !errors.Is(err, pebble.ErrFormat) {
+			if noticed++; !errors.Is(err, pebble.ErrBackup) && !errors.Is(err, format.ErrLater) {
 				t.Errorf("a bit of byte %d: %v", at, err)
 			}
 			if left := enginetest.Must(os.ReadDir(parent))(t); len(left) > 0 {

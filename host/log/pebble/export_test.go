@@ -7,9 +7,11 @@ import (
 
 // Internals that the external tests use.
 var (
-	OpenOn     = open
-	CopyFolder = copyFolder
-	Format     = format
+	OpenOn      = open
+	CopyFolder  = copyFolder
+	Format      = logFormat
+	StoreFormat = storeFormat
+	StoreMarker = storeMarker
 )
 
 // Flush writes to tables what is only in the write-ahead log and in memory.

@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	pebbledb "github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/pebble"
+	"arbe.0sk.ar/runner/internal/format"
 	"arbe.0sk.ar/runner/internal/test/enginetest"
 )
 
@@ -82,7 +86,7 @@ func TestFormat1(t *testing.T) {
 
 // TestLaterFormat opens a store of a later program. Open fails, and the store stays as it was.
 func TestLaterFormat(t *testing.T) {
-	for stamp, want := range map[string]error{"3": pebble.ErrFormat, "1000": pebble.ErrFormat, "": nil, "two": nil} {
+	for stamp, want := range map[string]error{"3": format.ErrLater, "1000": format.ErrLater, "": nil, "two": nil} {
 		dir := t.TempDir()
 		db := enginetest.Must(pebble.OpenRaw(dir))(t)
 		err := errors.Join(
@@ -95,13 +99,61 @@ func TestLaterFormat(t *testing.T) {
 		}
 		before := contents(t, dir)
 		_, err = pebble.Open(dir, enginetest.Logger(t))
-		if err == nil || want != nil && !errors.Is(err, want) {
+		if err == nil || want != nil &&
+			(!errors.Is(err, want) || !strings.Contains(err.Error(), "(format "+stamp+"; this one knows 2): upgrade")) {
 			t.Errorf("format %q: %v", stamp, err)
 		}
 		if after := contents(t, dir); after != before {
 			t.Errorf("format %q: %s, was %s", stamp, after, before)
 		}
 	}
+}
+
+// TestStoreFormat opens a store whose files are of a later Pebble, and one of the newest that this one can read. The
+// number that new stores get is raised by hand, one release after the library's.
+func TestStoreFormat(t *testing.T) {
+	if pebble.StoreFormat != 24 || pebble.StoreFormat > pebbledb.FormatNewest {
+		t.Errorf("stores are written in %d; the library's newest is %d", pebble.StoreFormat, pebbledb.FormatNewest)
+	}
+	dir := t.TempDir()
+	db, err := pebbledb.Open(dir, &pebbledb.Options{FormatMajorVersion: pebbledb.FormatNewest})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e := enginetest.Must(pebble.Open(dir, enginetest.Logger(t)))(t)
+	enginetest.Add(t, e, "s", "x")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, had, err := atomicfs.LocateMarker(vfs.Default, dir, pebble.StoreMarker)
+	if err != nil || had == "" {
+		t.Fatalf("the store's format is %q, %v", had, err)
+	}
+	if err := errors.Join(m.Move("999"), m.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before := listing(t, dir)
+	_, err = pebble.Open(dir, enginetest.Logger(t))
+	if !errors.Is(err, format.ErrLater) || !strings.Contains(err.Error(), "(format 999; this one knows ") {
+		t.Errorf("a later store: %v", err)
+	}
+	if after := listing(t, dir); after != before {
+		t.Errorf("the store has %s, had %s", after, before)
+	}
+}
+
+// listing has the names and sizes of a folder's files.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, e := range enginetest.Must(os.ReadDir(dir))(t) {
+		info := enginetest.Must(e.Info())(t)
+		fmt.Fprintln(&b, e.Name(), info.Size())
+	}
+	return b.String()
 }
 
 // contents is a digest of all keys and values of a store.

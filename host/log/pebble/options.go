@@ -3,6 +3,7 @@ package pebble
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"log/slog"
 	"runtime/debug"
 	"strconv"
@@ -13,18 +14,49 @@ import (
 	pebbledb "github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
+	"arbe.0sk.ar/runner/internal/format"
 	"arbe.0sk.ar/runner/internal/openfiles"
 )
 
-// format is the number of the store's format that this program writes.
+// logFormat is the number of the log's format that this program writes.
 //
 //	1  records and keys of threads; the number is not stored
 //	2  streams of any name, states, values, controls, deleted streams
-const format = 2
+const logFormat = 2
 
-// ErrFormat is the error of a store or a backup that a later program has written.
-var ErrFormat = errors.New("the log has a later format")
+// storeFormat is the number of Pebble's own format that this program writes. After an update of the library it stays
+// for one release, so that the release before opens the store.
+const storeFormat = pebbledb.FormatValueSeparation
+
+// storeMarker is the name under which Pebble keeps the number of its format.
+const storeMarker = "format-version"
+
+// checkStore returns format.ErrLater for a store whose files are of a later Pebble. The folder may be missing.
+func checkStore(fs vfs.FS, dir string) error {
+	value, err := atomicfs.ReadMarker(fs, dir, storeMarker)
+	if errors.Is(err, iofs.ErrNotExist) || err == nil && value == "" {
+		return nil
+	}
+	has, perr := strconv.Atoi(value)
+	if err = errors.Join(err, perr); err != nil {
+		return fmt.Errorf("read the store's format: %w", err)
+	}
+	return format.Check("its Pebble store", has, int(pebbledb.FormatNewest))
+}
+
+// Formats are the numbers of the formats that this program writes. What a later program has written it refuses.
+type Formats struct {
+	Log    int `json:"log"`    // the keys and values of the store
+	Store  int `json:"store"`  // the files of the store, which are Pebble's
+	Backup int `json:"backup"` // the archive of a backup
+}
+
+// ThisFormats returns this program's formats.
+func ThisFormats() Formats {
+	return Formats{Log: logFormat, Store: int(storeFormat), Backup: archiveFormat}
+}
 
 // migrate converts the store to this program's format. A step may be repeated: the number is stored when it is done.
 func migrate(db *pebbledb.DB) error {
@@ -39,14 +71,11 @@ func migrate(db *pebbledb.DB) error {
 	case !errors.Is(err, pebbledb.ErrNotFound):
 		return err
 	}
-	if have > format {
-		return fmt.Errorf("%w: %d; this program reads %d", ErrFormat, have, format)
-	}
-	if have == format {
-		return nil
+	if err := format.Check("it", have, logFormat); err != nil || have == logFormat {
+		return err
 	}
 	// Format 1 is valid format 2. Only the number keeps an older program from opening the store.
-	return db.Set([]byte(keyFormat), []byte(strconv.Itoa(format)), pebbledb.Sync)
+	return db.Set([]byte(keyFormat), []byte(strconv.Itoa(logFormat)), pebbledb.Sync)
 }
 
 // If at least manyAppends wait for the disk, syncs are syncInterval apart, so that each is for more of them.
@@ -66,7 +95,7 @@ func memoryShare(part, least, most int64) int64 {
 func options(fs vfs.FS, committing *atomic.Int32, space *space, f *failure) *pebbledb.Options {
 	opts := &pebbledb.Options{
 		FS:                          fs,
-		FormatMajorVersion:          pebbledb.FormatNewest,
+		FormatMajorVersion:          storeFormat,
 		MaxOpenFiles:                MostFiles(openfiles.Limit()),
 		MemTableSize:                min(space.share(16, 1<<20, 64<<20), uint64(memoryShare(32, 1<<20, 64<<20))),
 		MemTableStopWritesThreshold: 4,  // a late flush blocks no writer

@@ -38,8 +38,8 @@ type Engine struct {
 // maxIdle is how many heads are cached of streams that are not in use.
 const maxIdle = 10_000
 
-// Open opens the store in dir, and creates it if there is none. ErrFormat: a later program has written it. A
-// *BusyError: another process has it open.
+// Open opens the store in dir, and creates it if there is none. It returns format.ErrLater for a store that a later
+// program has written, and a *BusyError for one that another process has open.
 func Open(dir string, log *slog.Logger) (*Engine, error) {
 	return open(vfs.Default, dir, log)
 }
@@ -55,6 +55,9 @@ func open(fs vfs.FS, dir string, log *slog.Logger) (*Engine, error) {
 
 func openGuarded(fs vfs.FS, dir string, log *slog.Logger, f *failure) (*Engine, error) {
 	dir = filepath.Clean(dir)
+	if err := checkStore(fs, dir); err != nil {
+		return nil, err
+	}
 	space, err := newSpace(fs, dir, log)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,69 @@
+// Command dist makes the files of a release: an archive of the programs for each system, and SHA256SUMS.
+//
+//	dist -version VERSION -time SECONDS [-targets linux/amd64,…] BIN OUT
+//
+// make dist calls it; dist calls make to build for each system. BIN has the programs of this machine, which print
+// manual pages and completion. OUT is made anew, and stays as it is where dist fails. The bytes follow from the commit:
+// each file in an archive has the time SECONDS, the commit's, and belongs to root.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run runs the program and returns its exit status.
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("dist", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	r := release{log: stdout}
+	flags.StringVar(&r.version, "version", "", "the `version` in the archives' names")
+	seconds := flags.Int64("time", 0, "the `seconds` since 1970 of all files")
+	targets := flags.String("targets", everywhere, "the `systems` to build for")
+	if err := flags.Parse(args); err != nil {
+		return 64
+	}
+	if flags.NArg() != 2 || *seconds == 0 || r.version == "" {
+		fmt.Fprintln(stderr, "dist: want -version, -time, BIN and OUT; run make dist")
+		return 64
+	}
+	r.bin, r.time = flags.Arg(0), time.Unix(*seconds, 0).UTC()
+	if err := r.write(flags.Arg(1), strings.Split(*targets, ",")); err != nil {
+		fmt.Fprintln(stderr, "dist:", err)
+		return 1
+	}
+	return 0
+}
+
+// write makes the archives for targets in the folder out, whole or not at all.
+func (r *release) write(out string, targets []string) (err error) {
+	r.work, err = os.MkdirTemp("", "arbe-dist-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.work)) }()
+	files := out + ".new"
+	if err := errors.Join(os.RemoveAll(files), os.MkdirAll(files, 0o755)); err != nil {
+		return err
+	}
+	shared, err := r.shared()
+	if err != nil {
+		return err
+	}
+	for _, target := range targets {
+		if err := r.archive(files, target, shared); err != nil {
+			return fmt.Errorf("%s: %w", target, err)
+		}
+	}
+	if err := r.sums(files); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(out), os.Rename(files, out))
+}

@@ -5,7 +5,10 @@ SHELL       = bash
 
 CACHE   ?= $(or $(ARBE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/arbe-runner)
 BIN     ?= bin
-VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
+
+# The commit of this source, ".dirty" behind it where files differ: a source archive has it in .commit, a clone in git.
+COMMIT  := $(or $(word 1,$(shell grep -v Format .commit)),$(shell [ -e .git ] && git rev-parse HEAD 2>/dev/null))
+COMMIT  := $(COMMIT)$(and $(COMMIT),$(shell [ -e .git ] && [ -n "$$(git status --porcelain 2>/dev/null)" ] && echo .dirty))
 export ARBE_CACHE := $(CACHE)
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -14,21 +17,47 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # Both binaries go without the library's documentation generator. The box's goes without HTTP/2, too, which a runner's
 # few requests have no use for.
-LDFLAGS     = -s -w -X main.version=$(VERSION)
+LDFLAGS     = -s -w -X arbe.0sk.ar/runner.commit=$(COMMIT)
 HOST_TAGS   = urfave_cli_no_docs
 RUNNER_TAGS = urfave_cli_no_docs,nethttpomithttp2
 # Functions begin at multiples of 16 bytes, not 32: 1 % less to upload into each box.
 RUNNER_LD   = $(LDFLAGS) -funcalign=16
 FUZZTIME   ?= 20s
 
+# What a user has set for go build would make other bytes from the same commit. An empty variable would be looked for in
+# the file of "go env -w".
+GOBUILD = env CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOEXPERIMENT= go build -trimpath
+ARBE    = $(GOBUILD) -tags $(HOST_TAGS) -ldflags '$(LDFLAGS)'
+RUNNER  = $(GOBUILD) -tags $(RUNNER_TAGS) -ldflags '$(RUNNER_LD)'
+
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## both binaries, static, into bin/
-	CGO_ENABLED=0 go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(RUNNER_LD)' -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
-	CGO_ENABLED=0 go build -trimpath -tags $(HOST_TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/arbe ./cmd/arbe
+build: runner arbe ## both binaries, static, into bin/
+
+.PHONY: runner arbe
+runner:
+	$(RUNNER) -o $(BIN)/arbe-pi-runner ./cmd/arbe-pi-runner
+arbe:
+	$(ARBE) -o $(BIN)/arbe ./cmd/arbe
+
+.PHONY: reproduce
+reproduce: ## builds this commit in two ways, and compares the programs
+	@internal/test/release/reproduce.sh
+
+# The commit's time is that of all files. Changed files and another Go would make other bytes.
+DIST    ?= $(BIN)/dist
+TARGETS ?=
+GO      := $(shell sed -n 's/^toolchain //p' go.mod)
+EPOCH    = $(or $(word 2,$(shell grep -v Format .commit)),$(shell git log -1 --format=%ct))
+.PHONY: dist releasable
+dist: releasable build ## the files of a release, into bin/dist; TARGETS=linux/amd64,darwin/arm64
+	@go run -trimpath ./internal/dist -version "$$(cat VERSION)" -time $(EPOCH) $(if $(TARGETS),-targets $(TARGETS)) $(BIN) $(DIST)
+releasable:
+	@case '$(COMMIT)' in '' | *.dirty) echo 'files differ from the commit, or it is not known: commit them' >&2; exit 1;; esac
+	@[ "$$(go env GOVERSION)" = $(GO) ] || { echo "this is $$(go env GOVERSION): install $(GO)" >&2; exit 1; }
 
 .PHONY: man
 man: build ## the manual pages, into bin/man
@@ -53,7 +82,7 @@ install: build runners man ## programs, manual pages and completion, below PREFI
 .PHONY: runners
 runners: ## the box's binary for each architecture, for arbe to find beside itself, into bin/
 	@set -e; for arch in amd64 arm64; do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -tags $(RUNNER_TAGS) -ldflags '$(RUNNER_LD)' -o $(BIN)/arbe-pi-runner-linux-$$arch ./cmd/arbe-pi-runner; done
+		GOOS=linux GOARCH=$$arch $(RUNNER) -o $(BIN)/arbe-pi-runner-linux-$$arch ./cmd/arbe-pi-runner; done
 
 .PHONY: demo
 demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, against a scripted model
@@ -62,8 +91,12 @@ demo: build $(CACHE)/pi-0.78.0/.installed ## one run of the real pi, live, again
 STAY ?=
 PG   = $(CACHE)/postgres-18.4/.installed
 .PHONY: demo-house
-demo-house: build $(CACHE)/pi-0.78.0/.installed $(PG) ## a house on a Postgres of its own, and a run of its bot; STAY=1
+demo-house: build $(CACHE)/pi-0.78.0/.installed $(PG) ## a house on a Postgres of its own, a run of its bot, and an answer; STAY=1
 	@go run -trimpath ./internal/test/demohouse $(if $(STAY),-stay) $(BIN)
+
+.PHONY: demo-bots
+demo-bots: build $(CACHE)/pi-0.78.0/.installed $(PG) ## bots that run a command, delegate a task and tell each other; STAY=1
+	@go run -trimpath ./internal/test/demobots $(if $(STAY),-stay) $(BIN)
 
 # make test leaves out the race detector, and the tests whose names begin with TestFull or TestLarge. make test-full has
 # these, and all others under the race detector. Both go through internal/test/report, which counts skips and prints what
@@ -100,10 +133,12 @@ test-full: build runners agents browser shells cross ## the same under the race 
 		"$(RACED) -skip $(LARGE) -parallel 4 $$others" \
 		"$(PLAIN) -run $(LARGE) $$large"
 
-# Where apt-get is missing or refuses, the tests of completion are skipped, and CI fails on that.
+# Where apt-get is missing or refuses, the tests of completion are skipped, and CI fails on that. Without systemd the
+# units are not analyzed, but parsed.
 .PHONY: shells
-shells: ## the shells that completion is tested in
-	@for p in zsh fish groff; do command -v $$p >/dev/null || missing="$$missing $${p/groff/groff-base}"; done; \
+shells: ## the shells that completion is tested in, and what analyzes units
+	@for p in zsh fish groff systemd-analyze; do command -v $$p >/dev/null || { \
+		p=$${p/groff/groff-base}; missing="$$missing $${p/systemd-analyze/systemd}"; }; done; \
 	[ -z "$$missing" ] || { sudo=; [ $$(id -u) = 0 ] || sudo="sudo -n"; \
 		$$sudo apt-get -qq update && $$sudo apt-get -qq install -y --no-install-recommends $$missing >/dev/null; } || true
 
@@ -112,7 +147,7 @@ shells: ## the shells that completion is tested in
 cross: ## arbe for macOS and Windows
 	@set -e; for os in darwin windows; do for arch in amd64 arm64; do \
 		echo "GOOS=$$os GOARCH=$$arch go build, go vet ./cmd/arbe"; \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -o /dev/null ./cmd/arbe; \
+		GOOS=$$os GOARCH=$$arch $(ARBE) -o /dev/null ./cmd/arbe; \
 		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go vet ./cmd/arbe; done; done
 
 # The linter of docs/openapi.yaml, with a Node that can run it. It reports to nobody, and looks for no newer one.
@@ -149,13 +184,15 @@ bench: agents browser ## the figures in docs/PERFORMANCE.md
 	go test -run '^$$' -bench 'Start|Latency|Delegate' -benchtime 500x ./internal/test/e2e/figures
 	go test -run '^$$' -bench 'Mirror|Hydrate|Idle|Load|RunMemory|Live' -benchtime 3x ./internal/test/e2e/figures
 	go test -run '^$$' -bench Restart -benchtime 1x ./internal/test/e2e/figures
+	go test -run '^$$' -bench Mention -benchtime 100x ./internal/test/e2e/bots
+	go test -run '^$$' -bench Stop -benchtime 20x ./internal/test/e2e/bots
 	ARBE_RESUME_MB=91 ARBE_UPLOAD_SECONDS=60 go test -count=1 -v -run Traffic ./internal/test/e2e/figures | grep traffic_test
 	go test -run '^$$' -bench . -benchmem ./mirror ./hydrate
 	go test -run '^$$' -bench Fronts -benchtime 5000x ./host/server
 	go test -run '^$$' -bench 'Append|Redis|Threads' -benchtime 1x -timeout 30m ./host/server
 	go test -run '^$$' -bench 'Replay|FanOut' ./host/server
 	go test -run '^$$' -bench StateAdd ./host/index
-	go test -run '^$$' -bench 'ListThreads|AppendIndexed|Fold' -benchtime 1x -timeout 30m ./host/index
+	go test -run '^$$' -bench 'ListThreads|AppendIndexed|Deltas|Fold' -benchtime 1x -timeout 30m ./host/index
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./host/reconcile
 	go test -run '^$$' -bench Projector -benchtime 1x ./host/control
 	go test -run '^$$' -bench Delegate -benchtime 500x ./host/control
@@ -208,6 +245,10 @@ live-chaos: build agents ## N (500) random schedules of live runs of the real ag
 	ARBE_BIN=$(abspath $(BIN)) ARBE_LIVE_CHAOS=$(N) ARBE_LIVE_CHAOS_SEED=$(SEED) ARBE_LIVE_CHAOS_HARNESS=$(HARNESS) go test -count=1 -timeout 0 -v -parallel 4 \
 		-run TestFullLiveChaos ./internal/test/e2e/live | grep -vE '^=== |--- PASS: TestFullLiveChaos/'
 
+.PHONY: bots-schedules
+bots-schedules: build $(PG) ## N (500) random schedules of mentions against three killed hosts; SEED is the first one (1)
+	ARBE_BIN=$(abspath $(BIN)) ARBE_BOTS=$(N) ARBE_BOTS_SEED=$(SEED) go test -count=1 -timeout 0 -v -run TestFullBotSchedules ./internal/test/e2e/dispatch | grep -v '^=== '
+
 MINUTES ?= 30
 
 COUNT ?= 20
@@ -217,7 +258,7 @@ RUN   ?=
 .PHONY: stress
 stress: build agents ## the tests of PKGS, COUNT (20) times in random order, beside two busy loops; RUN, RACE=1
 	@exec env ARBE_BIN=$(abspath $(BIN)) go run -trimpath ./internal/test/stress $(if $(RACE),-race) \
-		$(if $(RUN),-run '$(RUN)') -commit $(VERSION) $(COUNT) $(PKGS)
+		$(if $(RUN),-run '$(RUN)') -commit '$(shell printf %.12s '$(COMMIT)')$(findstring .dirty,$(COMMIT))' $(COUNT) $(PKGS)
 
 .PHONY: siege
 siege: build ## hostile and honest load on a thread server of 512 MiB for MINUTES (30)

@@ -47,6 +47,7 @@ type Config struct {
 	State     string   // the state folder
 
 	Guard       time.Duration // limit of the agent's run time; 0: DefaultGuard
+	GuardWhy    string        // the reason for Guard, for people; "" for none
 	Unreachable time.Duration // limit of the agent's wait for its provider; 0: that of Spec, 0 there: none
 	Stall       time.Duration // limit of the time without a line, output or work; 0: none
 	Heartbeat   time.Duration // interval of heartbeats; 0: DefaultHeartbeat

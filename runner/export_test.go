@@ -63,7 +63,7 @@ type Limits struct{ Linger, Stall, Unreachable, Guard time.Duration }
 
 // Why is the action of why, for tests.
 func Why(s Signs, l Limits, now time.Duration) (outcome.Action, bool) {
-	c, reached := why(s.signs(), limits{l.Linger, l.Stall, l.Unreachable, l.Guard}, now)
+	c, reached := why(s.signs(), limits{l.Linger, l.Stall, l.Unreachable, l.Guard, ""}, now)
 	return c.action, reached
 }
 

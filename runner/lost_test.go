@@ -3,6 +3,7 @@ package runner_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"arbe.0sk.ar/runner/internal/format"
 	"arbe.0sk.ar/runner/internal/test/fakethread"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
@@ -110,6 +112,44 @@ func TestRunFinishesLostRuns(t *testing.T) {
 	all := ids(entries)
 	if end, next := slices.Index(all, "r1.end.1"), slices.Index(all, "r2.running"); end < 0 || end > next {
 		t.Errorf("not in order: %q", all)
+	}
+}
+
+// A run that a later program left stays as it is, for that one. A folder without a format is an older one.
+func TestRecoverLeavesLaterRuns(t *testing.T) {
+	cfg, server, _ := lostRun(t, "prompt", "call bash", "exit 0")
+	none := func(k runfolder.Known, v outcome.Verdict) { t.Errorf("recovered %s: %+v", k.Run, v) }
+	record := filepath.Join(runfolder.Path(cfg.State, cfg.ThreadID, "r1"), "run.json")
+	b, err := os.ReadFile(record)
+	if err != nil || !bytes.Contains(b, []byte(`"format": 1,`)) {
+		t.Fatalf("%v: %s", err, b)
+	}
+	write := func(mark string) {
+		t.Helper()
+		marked := bytes.Replace(b, []byte(`"format": 1,`), []byte(mark), 1)
+		if err := os.WriteFile(record, marked, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`"format": 2, "resume": {"a later": "form"},`)
+	err = runner.Recover(t.Context(), cfg, none)
+	if !errors.Is(err, format.ErrLater) || !strings.Contains(err.Error(), "(format 2; this one knows 1): upgrade") {
+		t.Errorf("recover: %v", err)
+	}
+	other := cfg
+	other.ThreadID = "another"
+	if err := runner.Recover(t.Context(), other, none); err != nil {
+		t.Errorf("recover of another thread: %v", err)
+	}
+	if word, _ := endOf(t, server.Entries(), "r1"); word != "" {
+		t.Errorf("r1 ended as %s", word)
+	}
+	write("")
+	if err := runner.Recover(t.Context(), cfg, func(runfolder.Known, outcome.Verdict) {}); err != nil {
+		t.Error(err)
+	}
+	if word, _ := endOf(t, server.Entries(), "r1"); word != lostEnd {
+		t.Errorf("r1 ended as %s", word)
 	}
 }
 

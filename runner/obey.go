@@ -33,7 +33,7 @@ func (r *run) obey(ctx context.Context) error {
 			began = offset != "0"
 		}
 		if err == nil && !asked {
-			err = r.Client.Only(signals).Follow(ctx, offset, obey, nil)
+			err = r.Client.Only(signals).Without(thread.TypeDelta).Follow(ctx, offset, obey, nil)
 		}
 		return err
 	}
@@ -99,7 +99,7 @@ func (r *run) obeyBegun(ctx context.Context) (offset string, asked bool, err err
 		thread.Cancel
 	}
 	began := true
-	offset, err = r.Client.Only(signals).ReadBack(ctx, "now", func(e thread.Entry) error {
+	offset, err = r.Client.Only(signals).Without(thread.TypeDelta).ReadBack(ctx, "now", func(e thread.Entry) error {
 		if p, is := r.asksToEnd(e, began); is {
 			first.Entry, first.Cancel, asked = e, p, true
 		}
@@ -152,7 +152,8 @@ func (c *conversation) listen(ctx context.Context) error {
 			return err
 		}
 		take := func(e thread.Entry) error { return c.take(e, &began) }
-		return c.run.Client.Only(thread.TypeChat, signals).Follow(ctx, c.shared.offset(), take, nil)
+		input := c.run.Client.Only(thread.TypeChat, signals).Without(thread.TypeDelta)
+		return input.Follow(ctx, c.shared.offset(), take, nil)
 	}
 	c.run.keepFollowing(ctx, "chats and requests", follow, c.forgetThread)
 	return nil
@@ -291,7 +292,8 @@ func (c *conversation) readTail(ctx context.Context) {
 		return
 	}
 	began := true
-	_, err := c.run.Client.Only(thread.TypeChat, signals).Read(ctx, from, false, func(e thread.Entry) error {
+	input := c.run.Client.Only(thread.TypeChat, signals).Without(thread.TypeDelta)
+	_, err := input.Read(ctx, from, false, func(e thread.Entry) error {
 		return c.take(e, &began)
 	})
 	if err != nil && !errors.Is(err, client.ErrStop) {

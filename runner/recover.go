@@ -22,8 +22,9 @@ import (
 // others.
 func Recover(ctx context.Context, cfg Config, done func(runfolder.Known, outcome.Verdict)) error {
 	cfg.defaults()
-	runs, err := runfolder.List(cfg.State)
-	errs := []error{err}
+	runs, _ := runfolder.List(cfg.State) // of other threads too, which may share a session
+	_, err := runfolder.ListThread(cfg.State, cfg.ThreadID)
+	errs := []error{err} // a folder of another thread is no business of this one
 	for _, k := range slices.Backward(runs) {
 		if k.Thread != cfg.ThreadID || !k.Left() {
 			continue

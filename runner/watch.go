@@ -83,6 +83,7 @@ type limits struct {
 	stall       time.Duration // without a line, output or work
 	unreachable time.Duration // waiting for its provider
 	guard       time.Duration // in all
+	guardWhy    string        // the reason for guard, for people; "" for none
 }
 
 // why returns the reason to end an agent with these signs at the observed time now. false: it has reached no limit.
@@ -101,14 +102,18 @@ func why(s signs, l limits, now time.Duration) (cause, bool) {
 		text := fmt.Sprintf("the agent has waited for it for %v", s.offline.Round(time.Second))
 		return cause{outcome.ActionUnreachable, text}, true
 	case reached(now-s.began, l.guard):
-		return cause{outcome.ActionTimeout, fmt.Sprintf("it ran for %v", l.guard)}, true
+		text := fmt.Sprintf("it ran for %v", l.guard)
+		if l.guardWhy != "" {
+			text += ", and " + l.guardWhy
+		}
+		return cause{outcome.ActionTimeout, text}, true
 	}
 	return cause{}, false
 }
 
 // limits are those of this run. A person at the agent's own interface ends the agent: it may linger.
 func (r *run) limits() limits {
-	l := limits{linger: r.Timeout, stall: r.Stall, unreachable: r.Unreachable, guard: r.Guard}
+	l := limits{linger: r.Timeout, stall: r.Stall, unreachable: r.Unreachable, guard: r.Guard, guardWhy: r.GuardWhy}
 	if r.TTY != nil {
 		l.linger = 0
 	}

@@ -17,6 +17,8 @@ const (
 	TypeSandboxReleased = "signal.dispatch.sandbox_released" // the thread's box is deleted next
 
 	TypeSandboxResumed = "signal.thread.sandbox_resumed" // the thread's box is dead, and has a successor
+
+	TypeTaskWaits = "signal.thread.task_waits" // a task or a run waits because its house runs as many as it may
 )
 
 // IsHostType reports whether only hosts post signals of a type. A signal that asks for something, as for a run's end,
@@ -24,7 +26,7 @@ const (
 func IsHostType(typ string) bool {
 	switch typ {
 	case TypeClaim, TypeSandbox, TypePush, TypeSync, TypeSandboxKept, TypeSandboxResumed, TypeAgentSpawn,
-		TypeChildFinished, TypeExecStarted, TypeDecided, TypeDelta:
+		TypeChildFinished, TypeTaskWaits, TypeExecStarted, TypeDecided, TypeDelta:
 		return true
 	}
 	return IsSetup(typ) || strings.HasPrefix(typ, prefixReaction) && typ != TypeReactionCancel
@@ -62,11 +64,14 @@ type After struct {
 func (a *After) Work() bool { return a != nil && (a.Push != nil || a.Sync != nil) }
 
 // AfterPush asks for the branch of a completed run to be pushed to Repo, the repository that the launch was given, and
-// for a pull request where PR is set.
+// for a pull request where PR is set. Environment is that whose secret GITHUB_TOKEN is the token; "" for the host's
+// own.
 type AfterPush struct {
 	Repo   string `json:"repo"`
 	Branch string `json:"branch"`
 	PR     bool   `json:"pr"`
+
+	Environment string `json:"environment,omitempty"`
 }
 
 // AfterSync asks for the folder to be copied back, by the host that has it. Delete deletes files there that were

@@ -53,8 +53,10 @@ func IsHostID(id string) bool {
 		}
 		return false
 	}
-	if child, is := strings.CutSuffix(id, ".spawn"); is {
-		return ValidThread(child)
+	for _, of := range []string{".spawn", ".waits"} {
+		if task, is := strings.CutSuffix(id, of); is {
+			return ValidThread(task)
+		}
 	}
 	if box, is := strings.CutSuffix(id, ".resumed"); is {
 		return strings.HasPrefix(box, "sandbox.")

@@ -64,6 +64,9 @@ type Chat struct {
 	Deliver   string `json:"deliver,omitempty"`   // a Deliver constant; "" for DeliverSteer
 	Quiet     bool   `json:"quiet,omitempty"`     // bots don't react: the result of a task
 	Truncated bool   `json:"truncated,omitempty"` // text is a beginning and a mark with the whole's length and SHA-256
+
+	Mentions []string `json:"mentions,omitempty"` // ids of bots that the writer's program has read in the text
+	Via      *Via     `json:"via,omitempty"`      // of a bot, from another thread
 }
 
 // Sandbox names a box: "local:abc" is {local, abc}.
@@ -102,6 +105,38 @@ type AgentSpawn struct {
 // Spawn returns the entry that announces a delegated task on its parent's thread: one for each child.
 func Spawn(child, agent, author string) Entry {
 	return NewEntry(child+".spawn", author, AgentSpawn{Type: TypeAgentSpawn, ChildThreadID: child, AgentID: agent})
+}
+
+// TaskWaits is the payload on the thread of a task, or of a run for a chat, that waits for its house.
+type TaskWaits struct {
+	Type   string `json:"type"`
+	Chat   string `json:"chat,omitempty"` // for which the run is; "" for a task
+	Reason string `json:"reason"`
+}
+
+// What returns what waits, in words.
+func (w TaskWaits) What() string {
+	if w.Chat != "" {
+		return "run"
+	}
+	return "task"
+}
+
+// Waits returns the entry that a task waits for its house: one for each task.
+func Waits(task, reason string) Entry {
+	return NewEntry(task+".waits", "", TaskWaits{Type: TypeTaskWaits, Reason: reason})
+}
+
+// ParseWaits returns the payload that a task or a run waits for its house.
+func ParseWaits(payload []byte) (w TaskWaits, is bool) {
+	f, err := Scan(payload)
+	is = err == nil && f.Type == TypeTaskWaits && json.Unmarshal(payload, &w) == nil
+	return w, is
+}
+
+// RunWaits returns the entry that a run for a chat waits for its house: one for each run.
+func RunWaits(run, chat, reason string) Entry {
+	return NewEntry(run+".waits", "", TaskWaits{Type: TypeTaskWaits, Chat: chat, Reason: reason})
 }
 
 // ChildFinished is the payload that has the result of a delegated run, on the parent's thread.

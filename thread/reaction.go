@@ -4,17 +4,19 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The types of what bots decide and answer. Only hosts post them.
 const (
 	TypeDecided          = "signal.dispatch.decided"
 	TypeDelta            = "signal.dispatch.delta"
-	TypeReactionClaimed  = prefixReaction + "claimed"
-	TypeReactionAlive    = prefixReaction + "alive"
-	TypeReactionFinished = prefixReaction + "finished"
+	TypeReactionClaimed  = "signal.dispatch.reaction_claimed"
+	TypeReactionAlive    = "signal.dispatch.reaction_alive"
+	TypeReactionFinished = "signal.dispatch.reaction_finished"
 	TypeRound            = "pi.assistant"
 	TypeResult           = "pi.tool_result"
 
@@ -22,7 +24,7 @@ const (
 )
 
 // TypeReactionCancel asks for a reaction's end. Anybody who may write posts it.
-const TypeReactionCancel = prefixReaction + "cancel"
+const TypeReactionCancel = "signal.dispatch.reaction_cancel"
 
 // The decisions on a bot.
 const (
@@ -51,6 +53,10 @@ const (
 	ReactionFailed    = "failed"
 	ReactionCancelled = "cancelled"
 )
+
+// IsPassing reports whether a payload type is of entries that are of use while a bot answers, and not later: its text
+// as it comes, and signs of life. The server deletes them after a while.
+func IsPassing(typ string) bool { return typ == TypeDelta || typ == TypeReactionAlive }
 
 // Root is the chat of a human that began a chain of replies.
 type Root struct {
@@ -132,6 +138,7 @@ type Round struct {
 	Provider   string          `json:"provider"`
 	Model      string          `json:"model"`
 	Usage      json.RawMessage `json:"usage,omitempty"`
+	Cost       *float64        `json:"cost,omitempty"` // US dollars; nil where it is not known
 	Chats      []string        `json:"chats,omitempty"`
 }
 
@@ -142,7 +149,8 @@ type CallResult struct {
 	ToolCallID string          `json:"toolCallId"`
 	ToolName   string          `json:"toolName"`
 	IsError    bool            `json:"isError"`
-	Message    json.RawMessage `json:"message"` // in pi's form
+	Invalid    bool            `json:"invalid,omitempty"` // the arguments were not those of the tool
+	Message    json.RawMessage `json:"message"`           // in pi's form
 }
 
 // ReactionFinished is the payload that ends a reaction.
@@ -156,6 +164,7 @@ type ReactionFinished struct {
 	Rounds     int             `json:"rounds"`
 	Calls      int             `json:"calls"`
 	Usage      json.RawMessage `json:"usage,omitempty"`
+	Cost       *float64        `json:"cost,omitempty"` // US dollars; nil where it is not known
 	DurationMs int64           `json:"durationMs"`
 }
 
@@ -214,8 +223,76 @@ func CallKey(reaction string, n, i int) string {
 	return reaction + "-" + strconv.Itoa(n) + "-" + strconv.Itoa(i)
 }
 
+// IsCallKey reports whether an id may be a key of CallKey, as that of a command that a bot runs.
+func IsCallKey(id string) bool {
+	rest, is := strings.CutPrefix(id, "x_")
+	reaction, _, numbered := strings.Cut(rest, "-")
+	return is && numbered && len(reaction) == shortLength
+}
+
+// shortLength is the length of what short returns.
+const shortLength = 24
+
 // short returns 24 characters of a-z and 2-7.
 func short(s string) string {
 	sum := sha256.Sum256([]byte(s))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:24])
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:shortLength])
 }
+
+// OpenReaction is a bot's reaction without an end.
+type OpenReaction struct {
+	ID   string    `json:"id"`
+	Bot  string    `json:"bot"`
+	Upto string    `json:"upto,omitempty"` // an offset before its first claim
+	Last time.Time `json:"last"`           // of its newest claim or sign of life that was added, by the server's clock
+}
+
+// Reactions folds a thread's entries into the reactions without an end. The zero value is an empty thread. Its JSON is
+// its whole state.
+type Reactions struct{ open []OpenReaction }
+
+// Add adds the thread's next entry. Signs of life may be left out.
+func (r *Reactions) Add(e Entry) {
+	switch TypeOf(e.Payload) {
+	case TypeReactionClaimed:
+		p := payloadOf[ReactionClaimed](e)
+		if p == nil {
+			return
+		}
+		if i := r.index(p.Reaction); i >= 0 {
+			r.open[i].Last = e.Received()
+		} else if p.Claim == 0 && p.Begun != nil {
+			r.open = append(r.open, OpenReaction{
+				ID: p.Reaction, Bot: p.AgentID, Upto: p.Upto, Last: e.Received(),
+			})
+		}
+	case TypeReactionAlive:
+		if p := payloadOf[ReactionAlive](e); p != nil {
+			if i := r.index(p.Reaction); i >= 0 {
+				r.open[i].Last = e.Received()
+			}
+		}
+	case TypeReactionFinished:
+		if p := payloadOf[ReactionFinished](e); p != nil {
+			if i := r.index(p.Reaction); i >= 0 {
+				r.open = slices.Delete(r.open, i, i+1)
+			}
+		}
+	}
+}
+
+func (r *Reactions) index(id string) int {
+	return slices.IndexFunc(r.open, func(x OpenReaction) bool { return x.ID == id })
+}
+
+// Open returns the reactions without an end, in the order of their first claims.
+func (r *Reactions) Open() []OpenReaction { return slices.Clone(r.open) }
+
+// IsZero reports whether no reaction is open.
+func (r Reactions) IsZero() bool { return len(r.open) == 0 }
+
+// MarshalJSON returns the state.
+func (r Reactions) MarshalJSON() ([]byte, error) { return Marshal(r.open), nil }
+
+// UnmarshalJSON replaces the Reactions with those whose state MarshalJSON returned.
+func (r *Reactions) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &r.open) }

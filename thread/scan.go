@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -70,7 +71,7 @@ var meanings = func() map[string]uint {
 	m := map[string]uint{}
 	for i, name := range strings.Fields(`
 		type runId harness status text message session deliver reason chat chats
-		kind line was encoding subagentOf truncated bytes sha256 toolCallId toolName isError stopReason provider model usage
+		kind line was encoding subagentOf truncated bytes sha256 toolCallId toolName isError invalid stopReason provider model usage
 		sandbox parent after pushed branch commit prUrl error copied conflicts deleted
 		runnerVersion agentVersion agentProven cwd pid startTicks bootId instance sessionFile resume live
 		beat posted pending uptimeMs nextMs agent turn outcome name command stream
@@ -78,6 +79,7 @@ var meanings = func() map[string]uint {
 		childThreadId agentId from until corrected title unread nothing skipped
 		execId timeoutMs timedOut cancelled dropped stored
 		reaction round claim via bots quiet mentions root depth upto dueAt leaseMs trigger decision
+		tools caps released rounds calls cost
 	`) {
 		m[name] = uint(i)
 	}
@@ -189,3 +191,18 @@ func variant(key []byte) string {
 
 // mostVariant is how many bytes a variant of a name may have.
 const mostVariant = 64
+
+// Types selects payload types by their prefixes. The zero value has every type.
+type Types struct {
+	Of      []string // none for every type
+	Without []string // of those that Of has, the ones to leave out
+}
+
+// All reports whether every type is selected.
+func (t Types) All() bool { return len(t.Of)+len(t.Without) == 0 }
+
+// Has reports whether a payload type is selected.
+func (t Types) Has(typ string) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(typ, prefix) }
+	return (len(t.Of) == 0 || slices.ContainsFunc(t.Of, begins)) && !slices.ContainsFunc(t.Without, begins)
+}

@@ -13,10 +13,13 @@ type Summary struct {
 	Pending     int      `json:"pending,omitempty"`   // chats that no run has had yet; exact up to 100
 	Title       string   `json:"title,omitempty"`
 	StartedAt   string   `json:"startedAt"`             // of the latest run; the thread's first entry before any
-	LastEntryAt string   `json:"lastEntryAt,omitempty"` // of any kind
+	LastEntryAt string   `json:"lastEntryAt,omitempty"` // but the text of bots as it comes, and their signs of life
 	Usage       *Usage   `json:"usage,omitempty"`
 	Cost        *float64 `json:"cost,omitempty"` // in US dollars, where the harness reports it
 	Lines       int64    `json:"lines"`          // mirrored lines
+
+	Reactions int      `json:"reactions,omitempty"` // of bots, that have not ended
+	Answering []string `json:"answering,omitempty"` // ids of the bots whose they are; at most 20
 
 	Run        string   `json:"run,omitempty"`
 	Harness    string   `json:"harness,omitempty"`
@@ -29,9 +32,18 @@ type Summary struct {
 	Sandbox    *Sandbox `json:"sandbox,omitempty"`
 	Parent     *Parent  `json:"parent,omitempty"`
 
-	Offset string `json:"offset"` // behind the last entry that the summary includes
+	Offset string `json:"offset"` // behind the last entry that the summary includes, of those that LastEntryAt may be of
 
 	*Row // nil but in what a server with a database answers to members of houses
+}
+
+// Undelivered returns how many chats wait for an agent. On a thread that has had no run none does: maybe bots alone
+// answer there.
+func (s Summary) Undelivered() int {
+	if s.Status == StatusIdle {
+		return 0
+	}
+	return s.Pending
 }
 
 // Row has the database columns of a thread, beside its log.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	arbe "arbe.0sk.ar/runner"
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
@@ -34,6 +35,7 @@ type settings struct {
 	sandbox   *thread.Sandbox
 	next      int // index of the first line to mirror; 0 if not set
 	guard     time.Duration
+	guardWhy  string
 	heartbeat time.Duration
 	redact    *redact.Redactor
 	http      *http.Client // this process's
@@ -47,7 +49,7 @@ const envHelp = `Environment:
 // readSettings reads the environment. Its error lists all problems. late is for a run that has begun: a missing token
 // file is no problem then, since it may come back.
 func readSettings(getenv func(string) string, environ []string, late bool) (settings, error) {
-	s := settings{http: client.NewHTTP()}
+	s := settings{http: client.NewHTTPOf("arbe-pi-runner/" + arbe.This().String())}
 	var problems []string
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 
@@ -94,7 +96,7 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	default:
 		s.token = client.StaticToken(token)
 	}
-	s.author = getenv("ARBE_AUTHOR_ID")
+	s.author, s.guardWhy = getenv("ARBE_AUTHOR_ID"), getenv("ARBE_PI_TIMEOUT_REASON")
 	if s.runID = getenv("ARBE_RUN_ID"); s.runID != "" && !thread.ValidRun(s.runID) {
 		problem("ARBE_RUN_ID %q: want 1 to 128 characters of A-Z a-z 0-9 _ ~ -", s.runID)
 	}

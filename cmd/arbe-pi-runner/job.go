@@ -109,6 +109,7 @@ func (j job) become(argv ...string) error {
 	if err != nil {
 		return err
 	}
+	defer f.Close() // not earlier: a file that is not used any more is closed by the garbage collector
 	// It keeps its number: another one may be a file of the Go runtime, which runs until the exec.
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil { // without close-on-exec
 		return err

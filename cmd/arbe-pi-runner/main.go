@@ -4,12 +4,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	arbe "arbe.0sk.ar/runner"
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
@@ -27,9 +26,6 @@ import (
 // exitUndelivered is the exit status of a run whose end is not on the thread. The others are cmdline.StatusUsage, the
 // runner's Status constants and the agent's own.
 const exitUndelivered = 75
-
-// version is set by the linker.
-var version = "dev"
 
 func main() {
 	harness.Main()
@@ -81,7 +77,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func (p *program) run(args []string) int {
 	commands := []*cli.Command{
 		p.runCommand(), p.mirrorCommand(), p.recoverCommand(), p.hydrateCommand(), p.decideCommand(),
-		p.execCommand(), p.reachCommand(), p.statusCommand(), p.versionCommand(),
+		p.execCommand(), p.reachCommand(), p.statusCommand(),
+		cmdline.VersionCommand("arbe-pi-runner", nil),
 	}
 	for _, c := range commands {
 		c.Before = p.outrank
@@ -100,37 +97,8 @@ By hand, with a thread server on this machine (arbe serve):
   arbe-pi-runner run -- "Write a haiku into haiku.txt"
   arbe thread tail $ARBE_THREAD_ID`),
 		Reader: p.stdin, Writer: p.stdout, ErrWriter: p.stderr,
-		Commands: commands, Version: version,
+		Commands: commands, Version: arbe.This().String(),
 	}, args, map[string]cmdline.Values{"HARNESS": cmdline.Words(harness.Names()...)})
-}
-
-func (p *program) versionCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "version",
-		Usage: "print the version",
-		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
-				return cmdline.Usage("version takes no arguments")
-			}
-			fmt.Fprintf(p.stdout, "arbe-pi-runner %s%s %s %s/%s\n", version, revision(), runtime.Version(),
-				runtime.GOOS, runtime.GOARCH)
-			return nil
-		},
-	}
-}
-
-// revision is the commit that the program was built from; "" if the build has none.
-func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) > 12 {
-			return " (" + s.Value[:12] + ")"
-		}
-	}
-	return ""
 }
 
 // signalled is the cause of a context that ended by a signal.

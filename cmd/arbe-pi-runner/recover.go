@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	arbe "arbe.0sk.ar/runner"
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/outcome"
 	"arbe.0sk.ar/runner/runner"
@@ -43,7 +44,8 @@ func (p *program) recoverAction(c *cli.Context) error {
 	defer stop()
 	n := 0
 	err = runner.Recover(ctx, runner.Config{
-		ThreadID: s.thread, Author: s.author, State: s.state, Client: s.client(log), Redact: s.redact, Version: version,
+		ThreadID: s.thread, Author: s.author, State: s.state, Client: s.client(log), Redact: s.redact,
+		Version: arbe.This().String(),
 		Environ: p.environ, Log: log.With("thread", s.thread), ByHand: byHand, Stdout: p.stdout, Stderr: p.stderr,
 	}, func(k runfolder.Known, v outcome.Verdict) {
 		n++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	arbe "arbe.0sk.ar/runner"
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness"
 	"arbe.0sk.ar/runner/runner"
@@ -187,11 +188,13 @@ func (p *program) runWorker(c *cli.Context, spec harness.Spec) error {
 		tty = os.Stdin
 	}
 	res, err := runner.Run(ctx, abandon, runner.Config{
-		Spec: spec, Version: version, ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
+		Spec: spec, Version: arbe.This().String(),
+		ThreadID: s.thread, RunID: p.job.RunID, Author: s.author, Sandbox: s.sandbox,
 		Binary: c.String("agent-bin"), Args: c.StringSlice("agent-arg"), Model: c.String("model"), Prompt: p.job.Prompt,
 		Cwd: p.job.Cwd, CwdGiven: c.IsSet("cwd"), Session: p.job.Session, Resume: c.Bool("resume"),
 		Hydrate: c.Bool("hydrate"), NextIndex: s.next, Environ: p.environ, State: p.job.State,
-		Guard: s.guard, Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"),
+		Guard: s.guard, GuardWhy: s.guardWhy,
+		Stall: c.Duration("stall-timeout"), Unreachable: c.Duration("unreachable-timeout"),
 		Heartbeat: s.heartbeat, KillLeftovers: c.Bool("kill-leftovers"),
 		Client: client, Redact: s.redact, Log: log,
 		ByHand: p.byHand, Stdout: p.stdout, Stderr: p.screen, TTY: tty,

@@ -26,6 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	harness.Main()
 	surroundings.Enter()
+	handOver()
 	testscript.Main(m, map[string]func(){
 		"arbe-pi-runner": main,
 		"pi":             func() { os.Exit(fakeagent.Main()) },

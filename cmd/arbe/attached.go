@@ -53,6 +53,7 @@ func (p *program) runAction(c *cli.Context) error {
 	var fold thread.Fold
 	shown := p.show(client, screen.Options{
 		Full: c.Bool("full"), Typed: c.Bool("live") && p.types(), Ends: true,
+		Name: p.names(ctx, h.database, done.Thread),
 	})
 	defer shown.Stop()
 	var asking sync.WaitGroup

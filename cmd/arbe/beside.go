@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
+	"arbe.0sk.ar/runner/host/answer"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/provision"
@@ -21,6 +23,7 @@ import (
 type beside struct {
 	host
 	server daemon.Serving
+	own    *client.Client // of the server, as minted ones are; it has no token
 	log    *slog.Logger
 }
 
@@ -32,8 +35,9 @@ func (c command) beside(cfg daemon.Config, s daemon.Serving) beside {
 	if rows, is := cfg.Rows.(*control.Store); is {
 		h.database = rows.Open
 	}
-	h.client = minting(s.Secret, &client.Client{Base: thread.BaseURL(s.URL), Log: cfg.Logger, HTTP: s.HTTP})
-	return beside{h, s, cfg.Logger}
+	own := &client.Client{Base: thread.BaseURL(s.URL), Log: cfg.Logger, HTTP: s.HTTP}
+	h.client = minting(s.Secret, own)
+	return beside{h, s, own, cfg.Logger}
 }
 
 // reconciler returns a reconciler that reads threads from the server's index where that has them.
@@ -42,8 +46,8 @@ func (b beside) reconciler() *reconcile.Reconciler {
 	r.Log = b.log
 	if x := b.server.Threads; x != nil {
 		r.Known = func(ctx context.Context, id string) (reconcile.Known, bool) {
-			fold, next, err := x.Fold(ctx, id)
-			return reconcile.Known{Fold: fold, Next: next, Now: time.Now()}, err == nil
+			f, err := x.Fold(ctx, id)
+			return reconcile.Known{Fold: f.Fold, Reactions: f.Reactions, Next: f.Next, Now: time.Now()}, err == nil
 		}
 	}
 	return r
@@ -92,6 +96,16 @@ func (b beside) provision(ctx context.Context, to *provision.Host, most int) err
 		}
 	}
 	return provisioner(db, to, most).Run(ctx)
+}
+
+// dispatch has bots answer beside a server until ctx is done.
+func (b beside) dispatch(ctx context.Context, c *cli.Context, to *provision.Host, hook *answer.Hook) error {
+	d, err := b.dispatcher(c, to, b.own)
+	if err != nil {
+		return err
+	}
+	d.Hook = hook
+	return d.Run(ctx)
 }
 
 // services are the services that run beside a server.

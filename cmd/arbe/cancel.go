@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,16 +25,20 @@ import (
 func (p *program) cancelCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "cancel",
-		Usage:     "ask a thread's run to end",
+		Usage:     "ask a thread's run, and the bots that answer on it, to end",
 		ArgsUsage: "ID",
 		Description: `The request is an entry on the thread. The runner receives it within seconds: it stops the
 agent, posts the agent's remaining lines, and ends the run. With --database a delegated task that no
-host has launched yet is ended, too: it never runs.`,
+host has launched yet is ended, too: it never runs.
+
+Bots that answer on the thread are asked, too: the host of each one ends its request to the model. What it has
+not begun to answer it still answers.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "cancel the run with the id `RUN` (default: the one that is running)"},
-			&cli.StringFlag{Name: "reason", Usage: "`TEXT` of the reason, for the run's end"},
+			&cli.StringFlag{Name: "run", Usage: "cancel only the run with the id `RUN`"},
+			&cli.StringFlag{Name: "reaction", Usage: "cancel only the bot's reaction with the id `REACTION`, as x_…"},
+			&cli.StringFlag{Name: "reason", Usage: "`TEXT` of the reason, for the end"},
 			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the request"},
-			&cli.BoolFlag{Name: "wait", Usage: "wait for the run's end, and print its status"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the ends, and print the status of each"},
 			databaseFlag(),
 		},
 		Action: p.cancelAction,
@@ -40,7 +46,10 @@ host has launched yet is ended, too: it never runs.`,
 }
 
 func (p *program) cancelAction(c *cli.Context) error {
-	cmd, named, reason := p.command(c), c.String("run"), c.String("reason")
+	cmd := p.command(c)
+	if c.String("run") != "" && c.String("reaction") != "" {
+		return cmdline.Usage("--run and --reaction exclude each other")
+	}
 	id, err := cmd.oneToChange(c.Context)
 	if err != nil {
 		return err
@@ -49,41 +58,114 @@ func (p *program) cancelAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fold, next, unread := readRuns(c.Context, cl, "signal.")
+	x := cancelling{
+		command: cmd, client: cl, reason: c.String("reason"), outcomes: map[string]string{},
+	}
+	page, unread := cl.Only("signal.").Read(c.Context, "0", false, x.add)
 	if unread != nil && !client.NoThread(unread) {
 		return reachThread(cl, unread)
 	}
-	run, harness := named, ""
-	for _, r := range fold.Runs() {
-		if r.Status == thread.StatusRunning && (run == "" || r.ID == run) {
-			run, harness = r.ID, r.Harness
+	if c.String("run") == "" {
+		if err := x.reactions(c.Context, c.String("reaction")); err != nil {
+			return err
 		}
 	}
-	if statusOf(fold, run) == thread.StatusRunning {
-		err = p.askToEnd(c.Context, cl, run, harness, cmd.author, reason)
-	} else {
-		var ended bool
-		switch run, ended, err = cmd.cancelTask(c.Context, id, run, reason); {
-		case err != nil:
-		case run == "":
-			err = noOpenRun(cl, fold, named, unread)
-		case ended:
-			fmt.Fprintf(p.stderr, "cancelled the task of thread %s: it was not launched yet\n", id)
-		default:
-			fmt.Fprintf(p.stderr, "asked run %s to end\n", run)
+	if c.String("reaction") == "" {
+		if err := x.oneRun(c.Context, c.String("run"), unread); err != nil {
+			return err
 		}
 	}
-	if err != nil || !c.Bool("wait") {
-		return err
+	if !c.Bool("wait") {
+		return nil
 	}
-	return p.awaitEnd(c.Context, cl, next, fold, run)
+	return x.await(c.Context, page.Next)
 }
 
-// awaitEnd follows a thread from an offset until a run has ended, and prints its status.
-func (p *program) awaitEnd(ctx context.Context, cl *client.Client, next string, fold *thread.Fold, run string) error {
-	err := cl.Only("signal.").Follow(ctx, cmp.Or(next, "0"), func(e thread.Entry) error {
-		fold.Add(e)
-		if s := statusOf(fold, run); s != "" && s != thread.StatusRunning {
+// cancelling is a cancel of what is open on a thread.
+type cancelling struct {
+	command
+	client *client.Client
+	reason string
+
+	runs     thread.Fold
+	bots     thread.Reactions
+	outcomes map[string]string // of reactions that have ended
+
+	asked []string // reactions
+	run   string   // that was asked; "" for none
+}
+
+// add adds the thread's next signal.
+func (x *cancelling) add(e thread.Entry) error {
+	x.runs.Add(e)
+	x.bots.Add(e)
+	if thread.TypeOf(e.Payload) == thread.TypeReactionFinished {
+		var p thread.ReactionFinished
+		if json.Unmarshal(e.Payload, &p) == nil {
+			x.outcomes[p.Reaction] = p.Outcome
+		}
+	}
+	return nil
+}
+
+// reactions asks the open reactions to end, or the one that is named.
+func (x *cancelling) reactions(ctx context.Context, named string) error {
+	for _, j := range x.bots.Open() {
+		if named != "" && j.ID != named {
+			continue
+		}
+		_, err := x.client.Append(ctx, []thread.Entry{thread.NewEntry(uuid.NewString(), x.author, thread.ReactionCancel{
+			Type: thread.TypeReactionCancel, Reaction: j.ID, Reason: x.reason,
+		})})
+		if err != nil {
+			return reach(err)
+		}
+		x.asked = append(x.asked, j.ID)
+		fmt.Fprintf(x.stderr, "asked %s to end its reaction %s\n", (*room)(nil).name(j.Bot), j.ID)
+	}
+	if named != "" && len(x.asked) == 0 {
+		return cmdline.Fail(1, "reaction %s of thread %s is not open", named, x.client.Thread)
+	}
+	return nil
+}
+
+// oneRun asks the open run to end, or the one that is named; also one that no host has launched yet. A thread without
+// any is an error, unless reactions were asked.
+func (x *cancelling) oneRun(ctx context.Context, named string, unread error) error {
+	harness := ""
+	x.run = named
+	for _, r := range x.runs.Runs() {
+		if r.Status == thread.StatusRunning && (x.run == "" || r.ID == x.run) {
+			x.run, harness = r.ID, r.Harness
+		}
+	}
+	if statusOf(&x.runs, x.run) == thread.StatusRunning {
+		return x.askToEnd(ctx, x.client, x.run, harness, x.author, x.reason)
+	}
+	var ended bool
+	var err error
+	x.run, ended, err = x.cancelTask(ctx, x.client.Thread, x.run, x.reason)
+	switch {
+	case err != nil:
+		return err
+	case x.run == "" && len(x.asked) > 0:
+	case x.run == "":
+		return noOpenRun(x.client, &x.runs, named, unread)
+	case ended:
+		fmt.Fprintf(x.stderr, "cancelled the task of thread %s: it was not launched yet\n", x.client.Thread)
+	default:
+		fmt.Fprintf(x.stderr, "asked run %s to end\n", x.run)
+	}
+	return nil
+}
+
+// await follows the thread from an offset until all that was asked has ended, and prints each status.
+func (x *cancelling) await(ctx context.Context, next string) error {
+	err := x.client.Only("signal.").Follow(ctx, cmp.Or(next, "0"), func(e thread.Entry) error {
+		if err := x.add(e); err != nil {
+			return err
+		}
+		if x.ended() {
 			return client.ErrStop
 		}
 		return nil
@@ -91,8 +173,21 @@ func (p *program) awaitEnd(ctx context.Context, cl *client.Client, next string, 
 	if err != nil || ctx.Err() != nil {
 		return reach(err)
 	}
-	fmt.Fprintln(p.stdout, statusOf(fold, run))
+	if x.run != "" {
+		fmt.Fprintln(x.stdout, statusOf(&x.runs, x.run))
+	}
+	for _, id := range x.asked {
+		fmt.Fprintln(x.stdout, x.outcomes[id])
+	}
 	return nil
+}
+
+// ended reports whether all that was asked to end has ended.
+func (x *cancelling) ended() bool {
+	if s := statusOf(&x.runs, x.run); x.run != "" && (s == "" || s == thread.StatusRunning) {
+		return false
+	}
+	return !slices.ContainsFunc(x.asked, func(id string) bool { return x.outcomes[id] == "" })
 }
 
 // noOpenRun is the error of a thread that has no open run, or not the one that was named.
@@ -100,7 +195,7 @@ func noOpenRun(cl *client.Client, fold *thread.Fold, run string, unread error) e
 	if unread != nil {
 		return reachThread(cl, unread)
 	}
-	what := fmt.Sprintf("thread %s has no open run", cl.Thread)
+	what := fmt.Sprintf("thread %s has no open run and no open reaction", cl.Thread)
 	if run != "" {
 		what = fmt.Sprintf("run %s of thread %s is not open", run, cl.Thread)
 	}

@@ -103,7 +103,7 @@ func commandError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case rows.IsAway(err), errors.Is(err, rows.ErrOtherLog):
+	case rows.IsUnserved(err):
 		return fmt.Errorf("%w: %w", member.ErrRows, err)
 	case errors.Is(err, provision.ErrLocal):
 		const text = "this server runs no commands in local boxes: start it with --local-boxes"

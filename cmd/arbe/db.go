@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -21,11 +22,15 @@ func (p *program) dbCommand() *cli.Command {
 				Name: "migrate", Usage: "bring the database to the schema of this arbe; print what was applied",
 				Description: `The user of the address becomes the owner of the tables. It makes the role arbe_app, which
 row level security holds to an agent's houses; where it may not, it prints the statements for an
-administrator. An older arbe refuses the database afterwards.`,
+administrator. An older arbe uses the database afterwards where the new steps only add. More in docs/UPGRADE.md.`,
 				Flags: []cli.Flag{databaseFlag()}, Action: databaseAction(p.migrate),
 			},
 			{
-				Name: "status", Usage: "print the schema's steps, and when each was applied",
+				Name: "status", Usage: "print the schema's steps, and what differs from what they make",
+				Description: `A step is printed with the time at which it was applied. Where all are, tables, columns,
+constraints, indexes, policies, triggers, functions and the rights of requests are compared with what the steps
+make: what is missing is printed as lacks, what they have not made as extra. Exit status 78 where anything
+differs, or where this arbe can't use the schema.`,
 				Flags: []cli.Flag{databaseFlag()}, Action: databaseAction(p.migrations),
 			},
 			{
@@ -79,22 +84,24 @@ func (p *program) migrate(ctx context.Context, url string) error {
 // migrations prints the schema's steps.
 func (p *program) migrations(ctx context.Context, url string) error {
 	s, err := control.ReadStatus(ctx, url)
-	if err != nil {
-		return err
-	}
-	newest := int64(0)
 	for _, m := range s.Migrations {
 		applied := "pending"
 		if !m.Applied.IsZero() {
 			applied = m.Applied.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(p.stdout, "%d\t%s\t%s\n", m.Version, m.Name, applied)
-		newest = max(newest, m.Version)
+		fmt.Fprintf(p.stdout, "%d\t%s\t%s\n", m.Version, cmp.Or(m.Name, "(of a newer arbe)"), applied)
 	}
-	if s.Database > newest {
-		return fmt.Errorf("%w: its schema is %d, and this program knows %d", control.ErrNewer, s.Database, newest)
+	for _, line := range s.Lacks {
+		fmt.Fprintln(p.stdout, "lacks\t"+line)
 	}
-	return nil
+	for _, line := range s.Extra {
+		fmt.Fprintln(p.stdout, "extra\t"+line)
+	}
+	if err == nil && len(s.Lacks)+len(s.Extra) > 0 {
+		return cmdline.Fail(exitConfig, "the database is not as the steps make it: lacks %d, extra %d",
+			len(s.Lacks), len(s.Extra))
+	}
+	return err
 }
 
 // adopt moves a database to the log of the thread server.

@@ -31,6 +31,8 @@ result comes to the thread.`,
 			},
 			&cli.StringFlag{Name: "repo", Usage: "clone `ORG/REPO` and work there"},
 			&cli.StringFlag{Name: "branch", Usage: "work on `BRANCH` of --repo"},
+			&cli.BoolFlag{Name: "push", Usage: "push --branch to --repo after a completed run"},
+			&cli.BoolFlag{Name: "pr", Usage: "push, and open a pull request"},
 			&cli.StringFlag{
 				Name: "agent", Usage: "`NAME` or id of the bot (default: the house's oldest one of the harness)",
 			},
@@ -51,25 +53,35 @@ result comes to the thread.`,
 // announceTimeout bounds the announcement of a task, which a provisioner repeats.
 const announceTimeout = 5 * time.Second
 
-func (p *program) delegateAction(c *cli.Context) error {
+// delegatedTask reads the task of a delegation's command line.
+func delegatedTask(c *cli.Context) (rows.Task, error) {
 	d := rows.Task{
 		Prompt: strings.Join(c.Args().Tail(), " "), Author: c.String("author"), Agent: c.String("agent"),
 		Harness: c.String("harness"), Model: c.String("model"), Live: c.Bool("live"),
 		Environment: c.String("environment"), Sandbox: c.String("in"), Repo: c.String("repo"),
-		Branch: c.String("branch"), Trusted: true,
+		Branch: c.String("branch"), Push: c.Bool("push") || c.Bool("pr"), PR: c.Bool("pr"), Trusted: true,
 	}
 	switch {
 	case c.NArg() < 2 || strings.TrimSpace(d.Prompt) == "":
-		return cmdline.Usage("want a thread id, and a TASK after --")
+		return d, cmdline.Usage("want a thread id, and a TASK after --")
 	case d.Sandbox != "" && (d.Environment != "" || d.Repo != ""):
-		return cmdline.Usage("--in excludes --environment and --repo: a box that is shared has its own")
+		return d, cmdline.Usage("--in excludes --environment and --repo: a box that is shared has its own")
 	case d.Branch != "" && d.Repo == "":
-		return cmdline.Usage("--branch needs --repo")
+		return d, cmdline.Usage("--branch needs --repo")
+	case d.Push && d.Branch == "":
+		return d, cmdline.Usage("--push and --pr need --repo and --branch")
 	}
 	if err := provision.CheckHarness(&d); err != nil {
-		return cmdline.Usage("%w", err)
+		return d, cmdline.Usage("%w", err)
 	}
-	var err error
+	return d, nil
+}
+
+func (p *program) delegateAction(c *cli.Context) error {
+	d, err := delegatedTask(c)
+	if err != nil {
+		return err
+	}
 	cmd := p.command(c)
 	if d.Parent, err = cmd.toChange(c.Context, cmd.first()); err != nil {
 		return err
@@ -103,8 +115,20 @@ func (p *program) delegateAction(c *cli.Context) error {
 	if err := provision.Announce(ctx, client, o); err != nil {
 		fmt.Fprintf(p.stderr, "arbe: the task is not on thread %s yet; its provisioner posts it: %v\n", d.Parent, err)
 	}
+	p.printHeld(c.Context, db.Host(), o.Thread)
 	fmt.Fprintln(p.stdout, o.Thread)
 	return nil
+}
+
+// printHeld prints that a task waits for its house, where it does.
+func (p *program) printHeld(ctx context.Context, s control.Scope, thread string) {
+	held, is, err := s.HeldTask(ctx, thread)
+	switch {
+	case err != nil:
+		fmt.Fprintf(p.stderr, "arbe: whether the task waits for its house is not known: %v\n", err)
+	case is:
+		fmt.Fprintf(p.stderr, "arbe: %s: the task waits\n", held.Reason())
+	}
 }
 
 // findNamed finds the environment and the bot that a person means.

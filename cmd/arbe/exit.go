@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	arbe "arbe.0sk.ar/runner"
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/httpd"
@@ -28,7 +29,7 @@ const (
 	exitNoThread = cmdline.StatusNoInput // there is no such thread, or no such row
 	exitNoReach  = 69                    // the thread server can't be reached, or refuses (EX_UNAVAILABLE)
 	exitDisk     = 74                    // the server's log has failed, mostly because of its disk (EX_IOERR)
-	exitConfig   = 78                    // the environment is wrong or incomplete (EX_CONFIG)
+	exitConfig   = cmdline.StatusConfig  // the environment is wrong or incomplete, or data is of a later arbe
 )
 
 // exitBusy is the exit status of a launch on a thread with an open run (EX_TEMPFAIL).
@@ -71,10 +72,30 @@ func reachThread(cl *client.Client, err error) error {
 	case client.NoThread(err):
 		return noThread(cl.Thread)
 	case client.Foreign(err):
-		const text = "%s answers, but is no thread server: check ARBE_STREAM_URL (%s)"
-		return cmdline.Fail(exitNoReach, text, cl.Address(), foreignAnswer(err))
+		return &cmdline.Exit{Status: exitNoReach, Cause: foreign(cl, err)}
 	}
 	return reach(err)
+}
+
+// foreign is the error of an answer that no thread server of this version gives. It asks the address what has it.
+func foreign(at interface {
+	Address() string
+	Health(ctx context.Context) (client.Health, error)
+}, err error,
+) error {
+	answer := foreignAnswer(err)
+	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout) // it has just answered
+	defer cancel()
+	h, unknown := at.Health(ctx)
+	if unknown != nil || h.Installation == "" || h.Version == arbe.This().String() {
+		return fmt.Errorf("%s answers, but is no thread server: check ARBE_STREAM_URL (%s)", at.Address(), answer)
+	}
+	its := "an earlier arbe"
+	if h.Version != "" {
+		its = "arbe " + h.Version
+	}
+	return fmt.Errorf("%s is a thread server of %s, which lacks what this one, %s, asks for (%s): upgrade the server",
+		at.Address(), its, arbe.This().String(), answer)
 }
 
 // noThread is the error of a thread that does not exist.
@@ -93,8 +114,7 @@ func foreignAnswer(err error) string {
 // reachList is reach for the list of threads.
 func reachList(l client.List, err error) error {
 	if errors.Is(err, client.ErrNoList) && client.Foreign(err) {
-		err = fmt.Errorf("%s answers, but is no thread server, or an older one without a list of threads: "+
-			"check ARBE_STREAM_URL (%s)", l.Address(), foreignAnswer(err))
+		err = foreign(l, err)
 	}
 	return reach(err)
 }

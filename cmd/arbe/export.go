@@ -36,7 +36,8 @@ func (p *program) exportCommand() *cli.Command {
 has the number of entries and a SHA-256 over their lines without that time. An import prints the same summary.
 
 With --html the output is one file for people, as arbe serve's page shows the thread. It has its images in it,
-runs no script and asks no server for anything.`,
+runs no script and asks no server for anything. With --database members of the thread's house, and the threads from
+which bots have posted, stand in it by their names.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "html", Usage: "export a page for browsers, one file without a script"},
 			&cli.StringFlag{
@@ -45,6 +46,7 @@ runs no script and asks no server for anything.`,
 				TakesFile: true,
 			},
 			&cli.BoolFlag{Name: "force", Usage: "replace a FILE that exists"},
+			databaseFlag(),
 		},
 		Action: p.exportAction,
 	}
@@ -71,7 +73,11 @@ func (p *program) exportAction(c *cli.Context) error {
 	}
 	export := exportLines
 	if c.Bool("html") {
-		export = exportHTML
+		o := others{cmd, cmd.opened()}
+		names := p.names(c.Context, o.rows, id)
+		export = func(ctx context.Context, cl *client.Client, w io.Writer) (string, error) {
+			return exportHTML(ctx, cl, w, names, o)
+		}
 	}
 	summary := ""
 	write := func(w io.Writer) error {
@@ -106,7 +112,9 @@ func exportLines(ctx context.Context, cl *client.Client, w io.Writer) (string, e
 }
 
 // exportHTML writes a thread as a page, and returns its summary.
-func exportHTML(ctx context.Context, cl *client.Client, w io.Writer) (string, error) {
+func exportHTML(
+	ctx context.Context, cl *client.Client, w io.Writer, name func(string) string, o others,
+) (string, error) {
 	s, err := see(ctx, cl, false)
 	if err != nil {
 		return "", reachThread(cl, err)
@@ -115,6 +123,8 @@ func exportHTML(ctx context.Context, cl *client.Client, w io.Writer) (string, er
 	if err != nil {
 		return "", err
 	}
+	x.Name = name
+	x.Other = func(id string) (thread.Summary, bool) { return o.other(ctx, id) }
 	n := 0
 	_, err = cl.Read(ctx, "0", false, func(e thread.Entry) error {
 		n++

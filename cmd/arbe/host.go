@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"debug/elf"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
@@ -102,7 +98,7 @@ func providers(d daemon.Data) map[string]reconcile.Provider {
 func (h host) reconciler() *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
 		Client: h.client, Providers: h.providers,
-		Host:        reconcile.Host{Push: pushRun, Sync: h.syncRun, Unsaved: unsavedAnywhere},
+		Host:        reconcile.Host{Push: h.pushRun, Sync: h.syncRun, Unsaved: unsavedAnywhere},
 		OrphanAfter: h.limits.orphanAfter, ReapAfter: h.limits.reapAfter, NotifyAfter: h.limits.notifyAfter,
 		Harnesses: session.Harnesses(),
 	}
@@ -154,50 +150,11 @@ func boxStreamURL(d daemon.Data, provider string) (string, error) {
 
 // runnerFor returns the path of the runner's binary for an architecture.
 func runnerFor(arch string) (string, error) {
-	var tried []string
-	for _, path := range runnerPaths(arch) {
-		is, err := elfArch(path)
-		if err == nil && is == arch {
-			return path, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			tried = append(tried, fmt.Sprintf("%s is for %s", path, is))
-		}
+	places := provision.Runners{Set: os.Getenv("ARBE_RUNNER_BIN"), Packaged: "/usr/lib/arbe"}
+	if self, err := os.Executable(); err == nil {
+		places.Beside = filepath.Dir(self)
 	}
-	var found string
-	if len(tried) > 0 {
-		found = " (" + strings.Join(tried, ", ") + ")"
-	}
-	const want = "no runner for %s%s: put arbe-pi-runner-linux-%[1]s beside arbe, or set ARBE_RUNNER_BIN"
-	return "", fmt.Errorf(want, arch, found)
-}
-
-func runnerPaths(arch string) []string {
-	if path := os.Getenv("ARBE_RUNNER_BIN"); path != "" {
-		return []string{path}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil
-	}
-	dir := filepath.Dir(self)
-	return []string{filepath.Join(dir, "arbe-pi-runner-linux-"+arch), filepath.Join(dir, "arbe-pi-runner")}
-}
-
-// elfArch returns the architecture of a program.
-func elfArch(path string) (string, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return "no Linux program", err
-	}
-	defer f.Close() // read only: nothing to lose
-	switch f.Machine {
-	case elf.EM_X86_64:
-		return "amd64", nil
-	case elf.EM_AARCH64:
-		return "arm64", nil
-	}
-	return f.Machine.String(), nil
+	return places.For(arch)
 }
 
 // opened returns what opens the database that the flags name, once, for the log of the thread server. It is nil without

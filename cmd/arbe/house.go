@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/listing"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/settings"
 )
 
 func (p *program) houseCommand() *cli.Command {
@@ -35,6 +37,8 @@ named by its name, its id, or the beginning of its id.`,
 			rowsCommand(cli.Command{
 				Name: "rename", ArgsUsage: "HOUSE NAME", Usage: "change the name of a house",
 			}, p.renameHouse),
+			p.setHouseCommand(),
+			p.budgetCommand(),
 			rowsCommand(cli.Command{
 				Name: "rm", ArgsUsage: "HOUSE", Usage: "delete a house and its rows, once it has no boxes; logs stay",
 				Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "delete it even if it has threads"}},
@@ -86,6 +90,33 @@ type houseSum struct {
 	Environments int      `json:"environments"`
 	Secrets      int      `json:"secrets"`
 	Boxes        int      `json:"boxes"`
+
+	Runs   rows.HouseRuns   `json:"runs"`
+	Config rows.HouseConfig `json:"config,omitzero"`
+}
+
+// sumHouse returns a house with what it owns.
+func sumHouse(ctx context.Context, s control.Scope, h rows.House) (sum houseSum, err error) {
+	sum = houseSum{House: h, Owners: []string{}}
+	members, err := s.Members(ctx, h.ID)
+	if err != nil {
+		return sum, err
+	}
+	for _, m := range members {
+		if m.ArchivedAt == nil && m.Role == rows.RoleOwner {
+			sum.Owners = append(sum.Owners, m.Agent)
+		}
+	}
+	n, err := s.HouseCounts(ctx, h.ID)
+	if err != nil {
+		return sum, err
+	}
+	sum.Members, sum.Environments, sum.Secrets, sum.Boxes = n.Members, n.Environments, n.Secrets, n.Sandboxes
+	if sum.Runs, err = s.HouseRuns(ctx, h.ID); err != nil {
+		return sum, err
+	}
+	sum.Config, err = s.HouseConfig(ctx, h.ID)
+	return sum, err
 }
 
 func (p *program) showHouse(c *cli.Context, s control.Scope) error {
@@ -93,26 +124,13 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 	if err != nil {
 		return err
 	}
-	members, err := s.Members(c.Context, h.ID)
+	sum, err := sumHouse(c.Context, s, h)
 	if err != nil {
 		return err
 	}
 	agents, err := s.Agents(c.Context)
 	if err != nil {
 		return err
-	}
-	n, err := s.HouseCounts(c.Context, h.ID)
-	if err != nil {
-		return err
-	}
-	sum := houseSum{
-		House: h, Owners: []string{},
-		Members: n.Members, Environments: n.Environments, Secrets: n.Secrets, Boxes: n.Sandboxes,
-	}
-	for _, m := range members {
-		if m.ArchivedAt == nil && m.Role == rows.RoleOwner {
-			sum.Owners = append(sum.Owners, m.Agent)
-		}
 	}
 	if c.Bool("json") {
 		return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, []houseSum{sum}, nil)
@@ -131,7 +149,7 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		}
 		byDefault = e.Name
 	}
-	return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, [][]string{
+	return printGrid(p.stdout, c.Bool("json"), listing.Grid{}, append([][]string{
 		{"name", sum.Name},
 		{"id", sum.ID},
 		{"created", sum.CreatedAt.Local().Format(time.DateTime)},
@@ -141,7 +159,8 @@ func (p *program) showHouse(c *cli.Context, s control.Scope) error {
 		{"environments", strconv.Itoa(sum.Environments)},
 		{"secrets", strconv.Itoa(sum.Secrets)},
 		{"boxes", strconv.Itoa(sum.Boxes)},
-	}, func(row []string) []string { return row })
+		{"runs", runsLine(sum.Runs, sum.Config.Runs)},
+	}, limitLines(h, sum.Config)...), func(row []string) []string { return row })
 }
 
 func (p *program) renameHouse(c *cli.Context, s control.Scope) error {
@@ -168,4 +187,48 @@ func (p *program) removeHouse(c *cli.Context, s control.Scope) error {
 		}
 	}
 	return s.DeleteHouse(c.Context, h.ID)
+}
+
+// runsLimit returns the limit that --runs sets; nil where it is not there.
+func runsLimit(c *cli.Context) (*int64, error) {
+	switch typed := typed(c, "runs"); {
+	case typed == nil:
+		return nil, nil
+	case *typed == "":
+		return new(int64(rows.NoLimit)), nil
+	default:
+		n, err := strconv.ParseInt(*typed, 10, 64)
+		if err != nil || n < 0 || n > settings.MaxRuns {
+			const text = "--runs %q: want a number from 0 to %d, or \"\" for no limit"
+			return nil, cmdline.Usage(text, *typed, settings.MaxRuns)
+		}
+		return &n, nil
+	}
+}
+
+// boxHours returns the limit that --box-hours sets; nil where it is not there.
+func boxHours(c *cli.Context) (*int64, error) {
+	switch n := c.Int64("box-hours"); {
+	case !c.IsSet("box-hours"):
+		return nil, nil
+	case n < 0 || n > settings.MaxHours:
+		return nil, cmdline.Usage("--box-hours %d: want 1 to %d, or 0 for no limit", n, settings.MaxHours)
+	default:
+		return &n, nil
+	}
+}
+
+// runsLine is the line of a house about its runs.
+func runsLine(r rows.HouseRuns, limit *int64) string {
+	line := strconv.Itoa(r.Running)
+	if limit != nil {
+		line += " of " + strconv.FormatInt(*limit, 10)
+	}
+	switch {
+	case r.Waiting == 1:
+		line += ", 1 waits"
+	case r.Waiting > 1:
+		line += fmt.Sprintf(", %d wait", r.Waiting)
+	}
+	return line
 }

@@ -58,7 +58,7 @@ func (p *program) houses(
 	if r.Keys, err = serverKeys(c, logger); err != nil {
 		return nil, nil, err
 	}
-	if err := r.Try(c.Context); err != nil && !rows.IsAway(err) {
+	if err := r.Try(c.Context); err != nil && !rows.IsUnserved(err) {
 		return nil, nil, &cmdline.Exit{Status: exitConfig, Cause: err}
 	}
 	return r, provider, nil

@@ -21,7 +21,7 @@ the runner is started, the run no longer needs this machine: its thread has ever
 Environment:
   ARBE_STREAM_URL          the thread server (default: arbe serve on this machine)
   ARBE_BOX_STREAM_URL      its address as the box reaches it, such as a proxy's (default: ARBE_STREAM_URL)
-  ARBE_RUNNER_BIN          the runner's binary for the box (default: arbe-pi-runner beside arbe)
+  ARBE_RUNNER_BIN          the runner's binary for the box (default: beside arbe, or in /usr/lib/arbe)
   GITHUB_TOKEN             token for private repositories, --push and pull requests
   DAYTONA_API_KEY, DAYTONA_API_URL, DAYTONA_TARGET, DAYTONA_SNAPSHOT   for --sandbox daytona`
 

@@ -12,19 +12,17 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	arbe "arbe.0sk.ar/runner"
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread/client"
 )
-
-// version is set by the linker.
-var version = "dev"
 
 func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 
@@ -37,7 +35,7 @@ type program struct {
 
 // run runs the program and returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{stdin, cmdline.NewOutput(stdout), stderr, client.NewHTTP()}
+	p := &program{stdin, cmdline.NewOutput(stdout), stderr, client.NewHTTPOf("arbe/" + arbe.This().String())}
 	ctx, stop := cmdline.UntilSignal(context.Background())
 	defer stop()
 	app := &cli.App{
@@ -52,7 +50,7 @@ A thread is a durable log of a coding agent's work. The first run needs no confi
 
 On the server's machine the commands find its address and secret in the data folder. For a server elsewhere set
 ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
-		Version: version,
+		Version: arbe.This().String(),
 		Reader:  stdin, Writer: p.stdout, ErrWriter: stderr,
 		Flags: []cli.Flag{
 			&cli.StringFlag{
@@ -62,27 +60,23 @@ ARBE_STREAM_URL, and ARBE_STREAM_TOKEN or DURABLE_STREAMS_SECRET.`),
 		},
 		Commands: []*cli.Command{
 			p.serveCommand(), p.proxyCommand(), p.tokenCommand(), p.threadCommand(), p.launchCommand(), p.runCommand(),
-			p.execCommand(), p.delegateCommand(), p.provisionCommand(), p.listCommand("ls"), p.openCommand(),
-			p.shareCommand(), p.sayCommand(), p.cancelCommand(),
+			p.execCommand(), p.delegateCommand(), p.provisionCommand(), p.dispatchCommand(), p.listCommand("ls"),
+			p.openCommand(), p.shareCommand(), p.sayCommand(), p.cancelCommand(),
 			p.reconcileCommand(), p.sandboxCommand(), p.dbCommand(), p.houseCommand(), p.memberCommand(),
-			p.agentCommand(), p.envCommand(), p.secretCommand(), p.versionCommand(),
+			p.agentCommand(), p.envCommand(), p.secretCommand(),
+			cmdline.VersionCommand("arbe", formats),
 		},
 	}
 	return cmdline.Run(ctx, app, args, values(p))
 }
 
-func (p *program) versionCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "version",
-		Usage: "print the version",
-		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
-				return cmdline.Usage("version takes no arguments")
-			}
-			fmt.Fprintf(p.stdout, "arbe %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
-		},
-	}
+// formats returns the numbers of the formats that this program writes. What a later one has written it refuses.
+func formats() (any, error) {
+	schema, err := control.Schema()
+	return struct {
+		daemon.Formats
+		Schema int64 `json:"schema"` // of the database: its newest migration
+	}{daemon.ThisFormats(), schema}, err
 }
 
 // dataFolder returns the data folder where --data is dir.

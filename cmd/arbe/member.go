@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ func (p *program) memberCommand() *cli.Command {
 			houseCommand(cli.Command{
 				Name: "list", Usage: "list the members, in the order of their joining", Flags: []cli.Flag{jsonFlag()},
 			}, p.listMembers),
+			p.setMemberCommand(),
 			houseCommand(cli.Command{
 				Name: "role", ArgsUsage: "AGENT ROLE", Usage: "make a member an owner, or an owner a member",
 			}, p.setRole),
@@ -48,6 +50,8 @@ type memberRow struct {
 	Kind       string     `json:"kind"`
 	Runtime    string     `json:"runtime,omitempty"`
 	Role       string     `json:"role"`
+	Mode       string     `json:"mode,omitempty"` // of a bot
+	Model      string     `json:"model,omitempty"`
 	JoinedAt   time.Time  `json:"joinedAt"`
 	ArchivedAt *time.Time `json:"archivedAt,omitempty"`
 }
@@ -91,11 +95,19 @@ func (p *program) listMembers(c *cli.Context, s control.Scope, h rows.House) err
 	found := make([]memberRow, 0, len(members))
 	for _, m := range members {
 		a := of[m.Agent]
-		found = append(found, memberRow{m.Agent, a.Name, a.Kind, a.Runtime, m.Role, m.JoinedAt, m.ArchivedAt})
+		mode := m.Mode
+		if a.Kind == rows.KindBot {
+			mode = cmp.Or(mode, rows.UsualMode)
+		}
+		found = append(found, memberRow{
+			m.Agent, a.Name, a.Kind, a.Runtime, m.Role, mode, a.Model, m.JoinedAt, m.ArchivedAt,
+		})
 	}
-	g := listing.Grid{Head: []string{"NAME", "ROLE", "KIND", "RUNTIME", "JOINED", "STATE", "ID"}}
+	g := listing.Grid{Head: []string{"NAME", "ROLE", "KIND", "RUNTIME", "JOINED", "STATE", "ID", "MODE", "MODEL"}}
 	return printGrid(p.stdout, c.Bool("json"), g, found, func(m memberRow) []string {
-		return []string{m.Name, m.Role, m.Kind, m.Runtime, day(m.JoinedAt), archived(m.ArchivedAt), m.Agent}
+		return []string{
+			m.Name, m.Role, m.Kind, m.Runtime, day(m.JoinedAt), archived(m.ArchivedAt), m.Agent, m.Mode, m.Model,
+		}
 	})
 }
 

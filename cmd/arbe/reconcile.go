@@ -65,7 +65,7 @@ else, condemn one that is gone, whose threads get another one, and delete one th
 				Name: "explain", Usage: "print what would be done with each box, or those of ID, and do nothing",
 			},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each action, or each box"},
-			databaseFlag(),
+			databaseFlag(), secretKeysFlag(), secretKMSFlag(),
 		),
 		Action: p.reconcileAction,
 	}

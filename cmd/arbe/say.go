@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/dispatch"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -28,13 +29,24 @@ agent: in the middle of a turn, after the turn (--follow-up), or at once, which 
 prompt.
 
 With --wait the command ends with the verdict of the turn that has the chat: exit status 0 where it
-completed. It is 75 where no turn has the chat: it waits for the next run, or was refused.`,
+completed. It is 75 where no turn has the chat: it waits for the next run, or was refused.
+
+On a thread of a house without a live run its bots may answer (arbe dispatch): with --wait the command prints
+what they answer, on a terminal as it comes, and ends with exit status 0 once all have answered, 1 where one
+could not, and 75 where none answers. On a thread that a bot drives a host launches a run for the chat, for
+whose turn it waits. Give it the --database: without one it waits only on a thread on which bots were asked
+before.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "follow-up", Usage: "when the turn has ended"},
 			&cli.BoolFlag{Name: "interrupt", Usage: "at once: the turn is cut off"},
-			&cli.BoolFlag{Name: "wait", Usage: "wait for the end of the turn that has the chat, and print its outcome"},
+			&cli.BoolFlag{
+				Name: "wait",
+				Usage: "wait for the end of the turn that has the chat, and print its outcome; or for bots, and\n" +
+					"print their answers",
+			},
 			&cli.BoolFlag{Name: "end", Usage: "in place of TEXT: ask the live run to do what is queued and to end"},
 			&cli.StringFlag{Name: "author", EnvVars: []string{"ARBE_AUTHOR_ID"}, Usage: "`AUTHOR` of the chat"},
+			databaseFlag(),
 		},
 		Action: p.sayAction,
 	}
@@ -70,42 +82,82 @@ func (p *program) sayAction(c *cli.Context) error {
 	if end {
 		return p.sayEnd(c.Context, cl, cmd.author)
 	}
-	return p.say(c.Context, cl, chatOf(text, deliver, cmd.author), wait)
+	return cmd.say(c.Context, cl, chatOf(text, deliver, cmd.author), text, wait)
 }
 
-// say posts a chat. With wait it waits for the end of the turn that has it.
-func (p *program) say(ctx context.Context, cl *client.Client, chat thread.Entry, wait bool) error {
+// say posts a chat with a text. With wait it waits for the end of the turn that has it, or for what bots answer.
+func (c command) say(ctx context.Context, cl *client.Client, chat thread.Entry, text string, wait bool) error {
 	w := &launch.Turn{}
-	run, next, err := latestRun(ctx, cl, w)
+	latest, err := latestRun(ctx, cl, w)
 	if err != nil {
 		return reachThread(cl, err)
+	}
+	var r *room
+	if wait && !latest.live {
+		h, err := c.host()
+		if err == nil {
+			r, err = h.room(ctx, cl.Thread)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if _, err := cl.Append(ctx, []thread.Entry{chat}); err != nil {
 		return reachThread(cl, err)
 	}
-	if !wait {
-		fmt.Fprintln(p.stdout, chat.ID)
-	}
 	switch {
-	case run.Status != thread.StatusRunning || run.Started != nil && !run.Started.Live:
-		why := fmt.Sprintf("no live run is on thread %s: its next run with --resume gets the chat", cl.Thread)
-		if wait {
-			return cmdline.Fail(launch.StatusNoTurn, "%s", why)
-		}
-		fmt.Fprintln(p.stderr, why)
-		return nil
-	case !wait:
-		return nil
+	case wait && latest.live:
+		w.Of(chat.ID, latest.ID)
+		return c.awaitTurn(ctx, cl, latest.next, w)
+	case wait:
+		return c.sayToBots(ctx, cl, latest, chat, text, r, w)
 	}
-	w.Of(chat.ID, run.ID)
-	return p.awaitTurn(ctx, cl, next, w)
+	fmt.Fprintln(c.stdout, chat.ID)
+	if !latest.live && (latest.ID != "" || !latest.decided) {
+		fmt.Fprintf(c.stderr, noLiveRun+"\n", cl.Thread)
+	}
+	return nil
 }
 
-// latestRun reads a thread into w. It returns the thread's latest run, and the offset to follow from.
-func latestRun(ctx context.Context, cl *client.Client, w *launch.Turn) (thread.Run, string, error) {
-	page, err := cl.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { w.Add(e); return nil })
-	run, _ := w.Fold.Latest()
-	return run, page.Next, err
+// sayToBots waits for what bots answer to a chat on a thread without a live run, or for the turn of the run that a host
+// launches for it, unless none would: the rows have that, or, without them, that nobody has decided on the thread so
+// far.
+func (c command) sayToBots(
+	ctx context.Context, cl *client.Client, latest latest, chat thread.Entry, text string, r *room, w *launch.Turn,
+) error {
+	switch d := r.decides(cl.Thread, chat, text); {
+	case d != nil && driven(*d) && len(reacting(*d)) == 0 && d.Depth == 0:
+		w.Of(chat.ID, dispatch.RunOf(cl.Thread, chat.ID))
+		decided := c.awaitDecision(ctx, cl.Thread)
+		defer decided()
+		return c.awaitDecidedTurn(ctx, cl, latest.next, w, decided)
+	case d == nil && (c.database != "" || !latest.decided), d != nil && driven(*d) && len(reacting(*d)) == 0:
+		return cmdline.Fail(launch.StatusNoTurn, noLiveRun, cl.Thread)
+	case d != nil && len(reacting(*d)) == 0:
+		return cmdline.Fail(launch.StatusNoTurn, "thread %s has the chat, and %s", cl.Thread, r.unanswered(*d))
+	}
+	return c.awaitAnswers(ctx, cl, latest.next, chat.ID, r)
+}
+
+// latest is the state of a thread at its end.
+type latest struct {
+	thread.Run        // the latest one; without ID where there is none
+	live       bool   // it takes chats
+	decided    bool   // hosts have decided on a trigger of bots
+	next       string // the offset to follow from
+}
+
+// latestRun reads a thread into w. It returns the thread's latest run.
+func latestRun(ctx context.Context, cl *client.Client, w *launch.Turn) (l latest, err error) {
+	page, err := cl.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error {
+		w.Add(e)
+		l.decided = l.decided || thread.TypeOf(e.Payload) == thread.TypeDecided
+		return nil
+	})
+	l.Run, _ = w.Fold.Latest()
+	l.live = l.Status == thread.StatusRunning && (l.Started == nil || l.Started.Live)
+	l.next = page.Next
+	return l, err
 }
 
 // sayText returns the text of a chat.
@@ -134,7 +186,7 @@ func (p *program) sayText(ctx context.Context, args []string) (string, error) {
 
 // sayEnd asks the live run to end.
 func (p *program) sayEnd(ctx context.Context, cl *client.Client, author string) error {
-	run, _, err := latestRun(ctx, cl, &launch.Turn{})
+	run, err := latestRun(ctx, cl, &launch.Turn{})
 	switch {
 	case err != nil:
 		return reachThread(cl, err)
@@ -172,9 +224,19 @@ func chatOf(text, deliver, author string) thread.Entry {
 
 // awaitTurn follows the thread from an offset until the turn that has the chat has ended, or none will have it.
 func (p *program) awaitTurn(ctx context.Context, cl *client.Client, offset string, w *launch.Turn) error {
+	return p.awaitDecidedTurn(ctx, cl, offset, w, func() {})
+}
+
+// awaitDecidedTurn is awaitTurn, and calls decided at each decision on a chat.
+func (p *program) awaitDecidedTurn(
+	ctx context.Context, cl *client.Client, offset string, w *launch.Turn, decided func(),
+) error {
 	types := append(session.Harnesses().Types(thread.KindSession), "signal.", thread.TypeChat)
-	err := cl.Only(types...).Follow(ctx, offset,
+	err := cl.Only(types...).Without(thread.TypeDelta).Follow(ctx, offset,
 		func(e thread.Entry) error {
+			if thread.TypeOf(e.Payload) == thread.TypeDecided {
+				decided()
+			}
 			if w.Add(e); w.Over {
 				return client.ErrStop
 			}

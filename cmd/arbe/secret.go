@@ -117,6 +117,9 @@ func (k keyset) vault(ctx context.Context, db *control.DB) (control.Vault, error
 
 // secrets opens the secrets of an environment.
 func (h host) secrets(ctx context.Context, environment string) (map[string]string, error) {
+	if h.database == nil {
+		return nil, errNoDatabase()
+	}
 	db, err := h.database(ctx)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	arbe "arbe.0sk.ar/runner"
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
+	"arbe.0sk.ar/runner/host/answer"
+	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
 	"arbe.0sk.ar/runner/host/exec"
 	"arbe.0sk.ar/runner/host/httpd"
@@ -33,7 +36,7 @@ func (p *program) serveCommand() *cli.Command {
 the log in the data folder, where the other commands find it. On any other address DURABLE_STREAMS_SECRET (32
 bytes or more) is required. With two secrets, separated by a comma, the first signs and both verify, so a secret
 can be replaced without a pause. More in docs/SERVE.md.`,
-		Subcommands: []*cli.Command{p.backupCommand(), p.restoreCommand()},
+		Subcommands: []*cli.Command{p.backupCommand(), p.restoreCommand(), p.healthCommand()},
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8787", Usage: "listen on `HOST:PORT`; port 0 is any"},
 			&cli.DurationFlag{
@@ -77,6 +80,11 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 				Name:  "heartbeat-retention",
 				Usage: "delete the heartbeats, but the last one, of runs that ended `DURATION` ago; 0 keeps all",
 			},
+			&cli.DurationFlag{
+				Name: "delta-retention", Value: time.Hour,
+				Usage: "delete the text of bots as it came `DURATION` after the whole reply, and their signs of\n" +
+					"life after their answer; 0 keeps all",
+			},
 			&cli.BoolFlag{
 				Name:  "insecure-loopback",
 				Usage: "serve /v1/stream/ without tokens, on a loopback address only; for the protocol's test suites",
@@ -90,8 +98,12 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 				Name:  "provision",
 				Usage: "launch delegated tasks, as arbe provision does; needs --database",
 			},
+			&cli.BoolFlag{
+				Name:  "dispatch",
+				Usage: "have bots answer, as arbe dispatch does; needs --database and --secret-keys",
+			},
 			cmdline.Verbose(),
-		}, reconcileFlags(), provisionFlags(), natsFlags(), houseFlags()),
+		}, reconcileFlags(), provisionFlags(), dispatchFlags(), natsFlags(), houseFlags()),
 		Action: p.serve,
 	}
 }
@@ -131,8 +143,10 @@ func checkServe(c *cli.Context) error {
 		return cmdline.Usage("--addr %q: want HOST:PORT", c.String("addr"))
 	case c.Duration("long-poll") <= 0:
 		return cmdline.Usage("--long-poll: want more than 0")
-	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0:
-		return cmdline.Usage("want --rate and --heartbeat-retention of at least 0, and --max-connections of at least 1")
+	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0,
+		c.Duration("delta-retention") < 0:
+		return cmdline.Usage("want --rate, --heartbeat-retention and --delta-retention of at least 0, and " +
+			"--max-connections of at least 1")
 	case engine != "pebble" && engine != "nats":
 		return cmdline.Usage("--engine %q: want pebble or nats", engine)
 	case (engine == "nats") != (c.String("nats-url") != "") && (engine == "nats" || c.IsSet("nats-url")):
@@ -141,8 +155,15 @@ func checkServe(c *cli.Context) error {
 		return cmdline.Usage("--tls-cert and --tls-key need each other")
 	case c.Bool("provision") && c.String("database") == "":
 		return cmdline.Usage("--provision needs --database")
+	case c.Bool("dispatch") && c.String("database") == "":
+		return cmdline.Usage("--dispatch needs --database")
 	case c.Int("launches") < 1:
 		return cmdline.Usage("--launches %d: want at least 1", c.Int("launches"))
+	}
+	if c.Bool("dispatch") {
+		if err := checkDispatch(c, "--dispatch"); err != nil {
+			return err
+		}
 	}
 	for _, flag := range []string{"tls-cert", "tls-key", "nats-creds"} {
 		if file := c.String(flag); file != "" {
@@ -181,9 +202,11 @@ func (p *program) serve(c *cli.Context) (err error) {
 			StreamBytes: cmdline.SizeOf(c, "quota"),
 			TokenBytes:  cmdline.SizeOf(c, "token-quota"),
 		},
-		Retention: log.Retention{Heartbeats: c.Duration("heartbeat-retention")},
-		Cert:      c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"), Version: version,
-		Logger: logger, Harnesses: session.Harnesses(),
+		Retention: log.Retention{
+			Heartbeats: c.Duration("heartbeat-retention"), Passing: c.Duration("delta-retention"),
+		},
+		Cert: c.String("tls-cert"), Key: c.String("tls-key"), Debug: c.String("debug-addr"),
+		Version: arbe.This().String(), Logger: logger, Harnesses: session.Harnesses(),
 	}
 	if os.Getenv("DURABLE_STREAMS_SECRET") != "" {
 		if cfg.Secrets, err = secrets(d); err != nil {
@@ -212,13 +235,18 @@ func (p *program) serve(c *cli.Context) (err error) {
 	cfg.Provider, cfg.CheckRecipe = provider, recipe.Check
 	if r != nil {
 		defer r.Close()
-		cfg.Rows, cfg.Store, cfg.Delegate = r, r, provision.Delegating(r)
+		cfg.Rows, cfg.Store, cfg.Delegate, cfg.Unserved = r, r, provision.Delegating(r), r.Unserved
 		cfg.Opened = func(ctx context.Context, streams *log.Log) {
 			r.Log = streams.Installation
 			r.Start(ctx)
 		}
 	}
 	cfg.SettleReads = c.Bool("reconcile")
+	var hook *answer.Hook
+	if c.Bool("dispatch") {
+		hook = answer.NewHook()
+		cfg.Changed = func(v log.Change) { hook.Changed(v.Stream) }
+	}
 	cfg.Parts = func(s daemon.Serving) daemon.Parts {
 		here := cmd.beside(cfg, s)
 		to := here.host.provision(s.Secret, logger)
@@ -226,7 +254,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 		starts := exec.NewGroup(mostStarts)
 		with := services{starts.Run}
 		if r != nil {
-			with = append(with, project(r, s))
+			with = append(with, project(r, s), s.Metrics.OfMoney(r.Today))
 		}
 		if c.Bool("reconcile") {
 			with = append(with, here.reconcile)
@@ -234,20 +262,31 @@ func (p *program) serve(c *cli.Context) (err error) {
 		if c.Bool("provision") {
 			with = append(with, func(ctx context.Context) error { return here.provision(ctx, to, c.Int("launches")) })
 		}
+		if hook != nil {
+			with = append(with, func(ctx context.Context) error { return here.dispatch(ctx, c, to, hook) })
+		}
 		return daemon.Parts{
 			Settle: here.settling(), Commands: &commander{here.host, to, starts},
-			Page: page.Handler(page.Config{
-				Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
-				Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
-				Logger: logger, Session: writeSession, Harnesses: cfg.Harnesses,
-			}),
-			Beside: with.run,
+			Page: page.Handler(shownBy(c, cfg, s, r)), Beside: with.run,
 		}
 	}
 	err = daemon.Serve(c.Context, cfg, func(url string) {
 		logger.Info("serving threads", "url", url, "data", string(d), "engine", c.String("engine"))
 	})
 	return serveExit(inUse(err, d))
+}
+
+// shownBy returns the configuration of the page of a server, whose rows may be nil.
+func shownBy(c *cli.Context, cfg daemon.Config, s daemon.Serving, r *control.Store) page.Config {
+	shown := page.Config{
+		Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
+		Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
+		Logger: cfg.Logger, Session: writeSession, Harnesses: cfg.Harnesses,
+	}
+	if r != nil {
+		shown.Room, shown.Mentions = r.Room, mentions
+	}
+	return shown
 }
 
 // notAddress reports whether a flag has no host and port.

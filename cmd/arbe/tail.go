@@ -25,18 +25,20 @@ const mostTail = 10_000
 func (p *program) tailCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "tail",
-		Usage:     "show a thread for people, live, until its run has ended",
+		Usage:     "show a thread for people, live, until its run has ended and no bot answers",
 		ArgsUsage: "ID",
-		Description: `Waits for a thread that does not exist yet. Exit status with --exit-status: as that of arbe run;
-75 if the run is still open.`,
+		Description: `Waits for a thread that does not exist yet. On a terminal a bot's reply is shown as it comes, in a pipe
+once it is whole. With --database members of the thread's house, and other threads, stand there by their names.
+Exit status with --exit-status: as that of arbe run; 75 if the run is still open.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "keep following after the run's end"},
 			&cli.BoolFlag{Name: "no-wait", Usage: "show the present entries and exit"},
-			&cli.IntFlag{Name: "n", Usage: "begin with the last `N` entries; heartbeats do not count"},
+			&cli.IntFlag{Name: "n", Usage: "begin with the last `N` entries, without signs of life and deltas"},
 			&cli.StringFlag{Name: "run", Usage: "show the run with the id `RUN` only; latest is the newest one"},
 			&cli.BoolFlag{Name: "exit-status", Usage: "end with the exit status of the run"},
 			&cli.BoolFlag{Name: "full", Usage: "show long outputs whole"},
 			&cli.BoolFlag{Name: "json", Usage: "print the entries as NDJSON"},
+			databaseFlag(),
 		},
 		Action: p.threadTail,
 	}
@@ -47,7 +49,9 @@ type tailing struct {
 	*program
 	client *client.Client
 	show   func(thread.Entry) error
-	part   view.Part // shown alone; without a Run all is shown
+	busy   func() bool // a bot answers
+	ran    func()      // is called where the thread has had a run before the entries that are shown
+	part   view.Part   // shown alone; without a Run all is shown
 	fold   *thread.Fold
 	from   string // the offset to follow from
 }
@@ -62,19 +66,24 @@ func (p *program) threadTail(c *cli.Context) error {
 	case c.Bool("follow") && c.Bool("no-wait"):
 		return cmdline.Usage("--follow and --no-wait exclude each other")
 	}
-	cl, err := p.command(c).reading(c.Context)
+	cmd := p.command(c)
+	cl, err := cmd.reading(c.Context)
 	if err != nil {
 		return err
 	}
 	t := &tailing{program: p, client: cl, fold: &thread.Fold{}, from: "0"}
+	t.busy, t.ran = func() bool { return false }, func() {}
 	if err := t.wait(c.Context, c.Bool("no-wait")); err != nil {
 		return reachThread(cl, err)
 	}
 	check := func() {}
 	if t.show = func(e thread.Entry) error { return printEntry(p.stdout, e) }; !c.Bool("json") {
-		s := p.show(cl, screen.Options{Full: c.Bool("full")})
+		o := others{cmd, cmd.opened()}
+		s := p.show(cl, screen.Options{
+			Full: c.Bool("full"), Name: p.names(c.Context, o.rows, cl.Thread), Title: o.title, Task: o.task,
+		})
 		defer s.Stop()
-		t.show, check = s.Entry, s.Check
+		t.show, t.busy, t.ran, check = s.Entry, s.Replying, s.Ran, s.Check
 	}
 	switch {
 	case n > 0:
@@ -139,10 +148,10 @@ func (t *tailing) each(e thread.Entry) error {
 	return t.show(e)
 }
 
-// over reports whether the run has ended: the chosen one, or the thread's latest.
+// over reports whether the run has ended: the chosen one, or the thread's latest, and no bot answers.
 func (t *tailing) over() bool {
 	r, any := t.latest()
-	return any && r.Status != thread.StatusRunning
+	return any && r.Status != thread.StatusRunning && !t.busy()
 }
 
 func (t *tailing) latest() (thread.Run, bool) {
@@ -162,15 +171,18 @@ func (t *tailing) exit() error {
 	return ended(t.fold, r.ID)
 }
 
-// last shows the thread's last n entries that are no heartbeats, and follows from there.
+// last shows the thread's last n entries that are no signs of life and no pieces of replies, and follows from there.
 func (t *tailing) last(ctx context.Context, n int) error {
 	fold, before, err := readRuns(ctx, t.client, runSignals...)
 	if t.fold = fold; err != nil {
 		return err
 	}
+	if _, any := fold.Latest(); any {
+		t.ran()
+	}
 	var entries []thread.Entry
 	add := func(e thread.Entry) {
-		if f, err := thread.Scan(e.Payload); err != nil || f.Type != thread.TypeHeartbeat {
+		if typ := thread.TypeOf(e.Payload); typ != thread.TypeHeartbeat && !thread.IsPassing(typ) {
 			entries = append(entries, e)
 		}
 	}
@@ -246,7 +258,8 @@ func (t *tailing) choose(ctx context.Context, name string) error {
 
 // show returns a screen that shows the client's thread on stdout, from any entry on. Stop it after the last one. A
 // live line shows that the server is away, which the client then does not log: the log would break into that line.
-// Where a person types on the terminal, nothing on it changes in place. Of the options, Full, Typed and Ends count.
+// Where a person types on the terminal, nothing on it changes in place. Full, Typed, Ends, Name, Title and Task of the
+// options count.
 func (p *program) show(cl *client.Client, how screen.Options) *screen.Screen {
 	o := screen.For(p.stdout, os.Getenv)
 	if o.Typed = how.Typed && o.Live; o.Typed {
@@ -256,7 +269,8 @@ func (p *program) show(cl *client.Client, how screen.Options) *screen.Screen {
 		cl.Log = nil
 	}
 	o.Thread, o.Away, o.Server = cl.Thread, cl.Away, cl.Address()
-	o.Full, o.Ends, o.Harnesses = how.Full, how.Ends, session.Harnesses()
+	o.Full, o.Ends, o.Name, o.Harnesses = how.Full, how.Ends, how.Name, session.Harnesses()
+	o.Title, o.Task = how.Title, how.Task
 	if u, err := url.Parse(o.Server); err == nil {
 		o.Server = u.Scheme + "://" + u.Host
 	}

@@ -14,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/control"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -30,6 +31,8 @@ func values(p *program) map[string]cmdline.Values {
 		"HOUSE":       completeHouses,
 		"ENVIRONMENT": completeEnvironments,
 		"ENGINE":      cmdline.Words("pebble", "nats"),
+		"MODE":        cmdline.Words(rows.ModeMention, rows.ModeAmbient, rows.ModeAlways, rows.ModeOff),
+		"SWITCH":      cmdline.Words("on", "off"),
 		"SCOPE":       cmdline.Words(slices.Concat(names(scopes), names(serverScopes))...),
 		"VARIABLE":    listVariables,
 		"SOURCE:PATH": nil, // names of files

@@ -27,9 +27,16 @@ func pushOptions(repo, branch string) (push.Options, error) {
 }
 
 // pushRun pushes the branch of a completed run, as its launch asked.
-func pushRun(ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string) thread.Pushed {
+func (h host) pushRun(
+	ctx context.Context, box sandbox.Sandbox, threadID string, run thread.Run, intent string,
+) thread.Pushed {
 	want := run.After.Push
 	o, err := pushOptions(want.Repo, want.Branch)
+	if err == nil && want.Environment != "" {
+		var secrets map[string]string
+		secrets, err = h.secrets(ctx, want.Environment)
+		o.Token = secrets["GITHUB_TOKEN"]
+	}
 	if err != nil {
 		return thread.Pushed{Branch: want.Branch, Error: err.Error()}
 	}

@@ -8,19 +8,14 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-const agentColumns = `id::text, kind, coalesce(runtime, '') as runtime, coalesce(name, '') as name, created_at, archived_at`
+const agentColumns = `id::text, kind, coalesce(runtime, '') as runtime, coalesce(name, '') as name,
+	coalesce(owner_house_id, '') as house, coalesce(agents.config ->> 'model', '') as model, created_at, archived_at`
 
 // CreateHuman makes the agent of a login. For one that is there it changes nothing. The host alone may.
 func (s Scope) CreateHuman(ctx context.Context, id string, name string) error {
 	_, err := change(ctx, s, "create agent", `insert into agents (id, kind, name) values ($1, 'human', nullif($2, ''))
 		on conflict (id) do nothing`, id, name)
 	return err
-}
-
-// CreateBot makes a bot that runs on a harness. The host alone may.
-func (s Scope) CreateBot(ctx context.Context, name, runtime string) (rows.Agent, error) {
-	return fetch[rows.Agent](ctx, s, "create bot", "bot", `insert into agents (kind, runtime, name)
-		values ('bot', nullif($1, ''), nullif($2, '')) returning `+agentColumns, runtime, name)
 }
 
 // Agents returns the agents of the scope, by name: for an agent itself and those of its houses.
@@ -42,10 +37,19 @@ func (s Scope) ArchiveAgent(ctx context.Context, id string) error {
 	})
 }
 
-// Drivers returns a house's bots of a harness that are in use, the one first that was made first.
-func (s Scope) Drivers(ctx context.Context, house, runtime string) ([]rows.Agent, error) {
-	return list[rows.Agent](ctx, s, "list the bots of house "+house, `select `+agentColumns+` from agents
-		where kind = 'bot' and runtime = $2 and archived_at is null and exists (
-			select from members m where m.house_id = $1 and m.agent_id = id and m.archived_at is null
-		) order by created_at, id`, house, runtime)
+// Drivers returns a house's bots of a harness that are in use, in the order of their joining: the first one drives what
+// names no other.
+func (s Scope) Drivers(ctx context.Context, house, runtime string) (all []rows.Agent, err error) {
+	err = s.tx(ctx, "list the bots of house "+house, func(tx pgx.Tx) error {
+		all, err = drivers(ctx, tx, house, runtime)
+		return err
+	})
+	return all, err
+}
+
+func drivers(ctx context.Context, tx pgx.Tx, house, runtime string) ([]rows.Agent, error) {
+	return many[rows.Agent](ctx, tx, `select `+agentColumns+` from agents join (
+			select agent_id, joined_at from members where house_id = $1 and archived_at is null
+		) as m on agent_id = id
+		where kind = 'bot' and runtime = $2 and archived_at is null order by joined_at, id`, house, runtime)
 }

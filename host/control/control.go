@@ -63,13 +63,14 @@ const connectWait = 10 * time.Second
 type DB struct {
 	pool    *pgxpool.Pool
 	config  Config
+	schema  string // the statement that ends a transaction where the schema is not for this program; "" before check
 	require string // the statement that ends a transaction of another log; "" for none, see Of
 	refused *atomic.Pointer[refused]
 }
 
 // Open connects to the database at url, as pgx reads it: TLS by sslmode, more by pool_… parameters. It returns
-// ErrNewer where a newer program has migrated the database, ErrOlder where it is to be migrated, and ErrOwner where url
-// names another user than the owner of the tables.
+// rows.ErrNewer where a newer program has migrated the database to a schema that this one can't use, rows.ErrOlder
+// where it is to be migrated, and ErrOwner where url names another user than the owner of the tables.
 func Open(ctx context.Context, url string, c Config) (*DB, error) {
 	c = c.withDefaults()
 	pc, err := pgxpool.ParseConfig(url)
@@ -105,21 +106,23 @@ func label(c *pgx.ConnConfig) {
 	}
 }
 
-// check compares the database's schema with this program's.
+// check compares the database's schema with this program's, and has later transactions compare it.
 func (db *DB) check(ctx context.Context) error {
 	return db.Host().tx(ctx, "read the schema", func(tx pgx.Tx) error {
-		if err := checkVersion(ctx, tx); err != nil {
+		known, err := checkSchema(ctx, tx)
+		if err != nil {
 			return err
 		}
 		var owner, user string
 		var bypasses bool
-		err := tx.QueryRow(ctx, `
+		err = tx.QueryRow(ctx, `
 			select pg_get_userbyid(c.relowner), current_user, r.rolsuper or r.rolbypassrls
 			from pg_class c, pg_roles r where c.oid = 'public.threads'::regclass and r.rolname = current_user`,
 		).Scan(&owner, &user, &bypasses)
 		if err == nil && owner != user && !bypasses {
 			return fmt.Errorf("%w: connect as %s, not as %s", ErrOwner, owner, user)
 		}
+		db.schema = fmt.Sprintf("; select require_schema(%d)", known)
 		return err
 	})
 }
@@ -139,6 +142,12 @@ func (db *DB) As(agent string) Scope { return db.Host().as(agent) }
 // Host returns the scope of the host: all rows.
 func (db *DB) Host() Scope { return Scope{open: func(context.Context) (*DB, error) { return db, nil }} }
 
+// NoLocal returns the scope, in which no task gets a box on the host's own machine.
+func (s Scope) NoLocal() Scope {
+	s.noLocal = true
+	return s
+}
+
 func (s Scope) as(agent string) Scope {
 	id, err := uuid.Parse(agent)
 	if err != nil {
@@ -153,7 +162,8 @@ func (s Scope) as(agent string) Scope {
 func (db *DB) begin() string {
 	return fmt.Sprintf("begin; set local search_path = public; set local statement_timeout = %d; "+
 		"set local lock_timeout = %d; set local idle_in_transaction_session_timeout = %d",
-		db.config.Statement.Milliseconds(), db.config.Lock.Milliseconds(), db.config.Call.Milliseconds()) + db.require
+		db.config.Statement.Milliseconds(), db.config.Lock.Milliseconds(), db.config.Call.Milliseconds()) +
+		db.schema + db.require
 }
 
 // attempts is how often a transaction runs that a deadlock or a conflict has ended.
@@ -183,7 +193,7 @@ func (s Scope) tx(ctx context.Context, what string, f func(pgx.Tx) error) error 
 	case limited.Err() != nil:
 		err = fmt.Errorf("%w: no answer after %s", rows.ErrTimeout, db.config.Call)
 	default:
-		if err = explained(err); errors.Is(err, rows.ErrOtherLog) {
+		if err = explained(err); errors.Is(err, rows.ErrOtherLog) || errors.Is(err, rows.ErrNewer) {
 			db.refused.Store(&refused{err, time.Now()})
 		}
 	}

@@ -18,10 +18,8 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-// Errors of a database that is not this program's, or not yet.
+// Errors of a database that is not this program's.
 var (
-	ErrNewer = errors.New("a newer arbe has migrated the database")
-	ErrOlder = errors.New("the database has to be migrated: run arbe db migrate")
 	ErrOwner = errors.New("another user owns the tables")
 	ErrRole  = errors.New("a role is missing")
 )
@@ -31,11 +29,17 @@ var places = map[string]string{
 	"agents_pkey":                "the agent's id",
 	"agents_kind":                "the agent's kind",
 	"agents_runtime":             "the agent's runtime: bots have one, humans have none",
+	"agents_config":              "the bot's settings: a JSON object of at most 64 KiB",
+	"agents_owner":               "the house",
+	"agents_owned":               "the owning house: bots have one, humans have none",
 	"members_pkey":               "the membership",
 	"members_house":              "the house",
 	"members_agent":              "the agent",
 	"members_role":               "the role",
 	"members_archive_time":       "the time of leaving",
+	"members_config":             "the member's settings: a JSON object of at most 64 KiB",
+	"houses_config":              "the house's settings: a JSON object of at most 64 KiB",
+	"houses_dispatch_time":       "the time since when bots answer",
 	"houses_default_environment": "the default environment",
 	"environments_house":         "the house",
 	"environments_config":        "the environment's config: a JSON object",
@@ -71,6 +75,11 @@ var places = map[string]string{
 	"threads_config":             "the thread's config: a JSON object",
 	"threads_task":               "the task: a JSON object, of a driven thread",
 	"thread_cache_thread":        "the thread",
+	"dispatch_cache_thread":      "the thread",
+	"spend_house":                "the house",
+	"spend_bot":                  "the bot",
+	"spend_reserved":             "the reserved money",
+	"spend_spent":                "the spent money",
 }
 
 // kinds are the kinds of refusals by SQLSTATE. Others are of the database, and not of a row.
@@ -106,6 +115,9 @@ func explained(err error) error {
 			about = pe.Message
 		}
 		return rows.Refuse(kind, about)
+	}
+	if pe.Code == codeNewer {
+		return &rows.SchemaError{Kind: rows.ErrNewer, Steps: pe.Message}
 	}
 	kind := states[pe.Code]
 	if strings.HasPrefix(pe.Code, "08") {

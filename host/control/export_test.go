@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pressly/goose/v3"
 
 	"arbe.0sk.ar/runner/host/rows"
 )
@@ -39,6 +40,17 @@ func StoreOf(db *DB) *Store {
 	return st
 }
 
+// MigrateTo brings an empty database to the schema of an older program.
+func MigrateTo(ctx context.Context, url string, version int64) error {
+	return withProvider(ctx, url, func(conn *pgx.Conn, p *goose.Provider) error {
+		if err := makeRole(ctx, conn); err != nil {
+			return err
+		}
+		_, err := p.UpTo(ctx, version)
+		return err
+	})
+}
+
 // What follows makes and reads the states of rows that tests begin with.
 
 // House returns a house.
@@ -60,12 +72,8 @@ func (q Queue) Waiting(ctx context.Context) (threads []string, err error) {
 	return threads, err
 }
 
-// RenameAgent changes an agent's name. Only itself may, and the host.
-func (s Scope) RenameAgent(ctx context.Context, id string, name string) error {
-	return s.tx(ctx, "rename agent "+id, func(tx pgx.Tx) error {
-		return exec(ctx, tx, "agent", `update agents set name = nullif($2, '') where id = $1`, id, name)
-	})
-}
+// Due reports whether a task is to be taken.
+func (q Queue) Due(ctx context.Context) (bool, error) { return q.due(ctx) }
 
 // DeleteAgent deletes an agent with its memberships and the threads addressed to it. It returns ErrInUse for one that
 // drives a thread. The host alone may.
@@ -74,4 +82,13 @@ func (s Scope) DeleteAgent(ctx context.Context, id string) error {
 		err := exec(ctx, tx, "agent", `delete from agents where id = $1`, id)
 		return inUse(err, "archive the agent instead")
 	})
+}
+
+// Catalog describes the database at url.
+func Catalog(ctx context.Context, url string) (lines []string, err error) {
+	err = withConnection(ctx, url, func(conn *pgx.Conn) error {
+		lines, err = readCatalog(ctx, conn)
+		return err
+	})
+	return lines, err
 }

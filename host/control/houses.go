@@ -9,7 +9,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 )
 
-const houseColumns = `id, name, coalesce(default_environment_id, '') as default_environment, created_at`
+const houseColumns = `id, name, coalesce(default_environment_id, '') as default_environment, created_at, dispatch_since`
 
 // CreateHouse makes a house with its first owner. The host alone may.
 func (s Scope) CreateHouse(ctx context.Context, name string, owner string) (h rows.House, err error) {
@@ -80,7 +80,8 @@ func (s Scope) DeleteHouse(ctx context.Context, id string) error {
 	})
 }
 
-const memberColumns = `house_id as house, agent_id::text as agent, role, joined_at, archived_at`
+const memberColumns = `house_id as house, agent_id::text as agent, role, coalesce(config ->> 'triggerMode', '') as mode,
+	joined_at, archived_at`
 
 // Members returns a house's members, in the order of their joining.
 func (s Scope) Members(ctx context.Context, house string) ([]rows.Member, error) {

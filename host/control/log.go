@@ -36,8 +36,8 @@ func (db *DB) Of(log string) *DB {
 	return &of
 }
 
-// refused is the error of a host of another log, and when the database has returned it. Such a transaction costs its
-// connection, so the next ones within refusedFor have the same error.
+// refused is the error of a host of another log, or of a newer schema, and when the database has returned it. Such a
+// transaction costs its connection, so the next ones within refusedFor have the same error.
 type refused struct {
 	err error
 	at  time.Time
@@ -91,8 +91,10 @@ func (db *DB) Move(ctx context.Context, log string) error {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(logLock)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `delete from thread_cache`); err != nil {
-			return err
+		for _, cache := range []string{"thread_cache", "dispatch_cache"} {
+			if _, err := tx.Exec(ctx, `delete from `+cache); err != nil {
+				return err
+			}
 		}
 		_, err := tx.Exec(ctx, `insert into bound_log (log) values ($1)
 			on conflict (one) do update set log = excluded.log, bound_at = now()`, log)

@@ -98,8 +98,7 @@ func newHouse(t testing.TB, db *control.DB) house {
 	check(t, host.CreateHuman(ctx, h.member, "Member"))
 	h.id = must(host.CreateHouse(ctx, "a house", h.owner))(t).ID
 	must(host.AddMember(ctx, h.id, h.member, rows.RoleMember))(t)
-	h.bot = must(host.CreateBot(ctx, "Bot", "pi"))(t).ID
-	must(host.AddMember(ctx, h.id, h.bot, rows.RoleMember))(t)
+	h.bot = must(host.CreateBot(ctx, rows.NewBot{Name: "Bot", Runtime: "pi", House: h.id}))(t).ID
 	h.env = must(host.CreateEnvironment(ctx, h.id, rows.Recipe{Name: "base"}))(t).ID
 	return h
 }

@@ -296,6 +296,8 @@ func TestThreads(t *testing.T) {
 	}{
 		"all":      {rows.Query{House: h.id}, append(ids, root.ID)},
 		"children": {rows.Query{Parent: root.ID}, ids},
+		"named":    {rows.Query{House: h.id, Name: "OO"}, []string{root.ID}},
+		"no name":  {rows.Query{House: h.id, Name: "%"}, nil},
 		"first":    {rows.Query{House: h.id, Limit: 2}, ids[:2]},
 		"next":     {rows.Query{House: h.id, Limit: 2, After: marks[1]}, ids[2:4]},
 		"pinned":   {rows.Query{Pinned: true}, []string{root.ID}},

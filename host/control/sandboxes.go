@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -99,10 +100,32 @@ func (s Scope) Place(ctx context.Context, thread, wanted string) (p rows.Place, 
 			return err
 		}
 		p.Environment, err = one[rows.Environment](ctx, tx, "environment", environmentByID, id)
-		p.Provider = cmp.Or(p.Provider, p.Environment.Runtime)
-		return err
+		if p.Provider = cmp.Or(p.Provider, p.Environment.Runtime); err != nil {
+			return err
+		}
+		return hours(ctx, tx, &p, box)
 	})
 	return p, err
+}
+
+// hours sets the hours that a house's boxes may exist, and the age of a live one. A limit that no program has written
+// is the least one.
+func hours(ctx context.Context, tx pgx.Tx, p *rows.Place, box *rows.Box) error {
+	set, err := column[int](ctx, tx, `select case when jsonb_typeof(config->'boxHours') = 'number'
+		then least(greatest(floor((config->>'boxHours')::numeric), 1), 100000) else 1 end::int
+		from houses where id = $1 and config ? 'boxHours'`, p.House)
+	if err != nil || len(set) == 0 {
+		return err
+	}
+	if p.BoxHours = set[0]; !p.Live {
+		return nil
+	}
+	age, err := column[float64](ctx, tx,
+		`select extract(epoch from now() - created_at)::float8 from sandboxes where id = $1`, box.ID)
+	if err == nil && len(age) > 0 {
+		p.Age = time.Duration(age[0] * float64(time.Second))
+	}
+	return err
 }
 
 // lockBox locks a thread's sandbox, and then the thread. It returns nil where the thread has none.

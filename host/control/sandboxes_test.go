@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/lease"
@@ -222,4 +223,40 @@ func TestPlace(t *testing.T) {
 	}
 	_, err := host.Place(ctx, "none", "")
 	is(t, err, rows.ErrAbsent)
+}
+
+// A house may limit the hours of its boxes: a run's place has them, with the age of its box.
+func TestPlaceHours(t *testing.T) {
+	db, url := open(t, control.Config{})
+	ctx, h, c := t.Context(), newHouse(t, db), connect(t, url)
+	id := driven(t, db, h)
+	box := must(resolve(ctx, db, id, ""))(t).Row.ID
+	_ = must(c.Exec(ctx, `update sandboxes set created_at = now() - interval '30 hours' where id = $1`, box))(t)
+	place := func() (hours int, left time.Duration, limited bool) {
+		p := must(db.Host().Place(ctx, id, ""))(t)
+		left, limited = p.Left()
+		return p.BoxHours, left.Round(time.Hour), limited
+	}
+	set := func(n int64) { check(t, db.As(h.owner).ChangeHouse(ctx, h.id, rows.HouseChange{BoxHours: &n})) }
+	want := func(what string, wantHours int, wantLeft time.Duration) {
+		t.Helper()
+		hours, left, limited := place()
+		if hours != wantHours || limited && left != wantLeft || limited != (hours > 0) {
+			t.Errorf("%s: %d hours, %v left (%v)", what, hours, left, limited)
+		}
+	}
+	want("without a limit", 0, 0)
+	set(100)
+	want("limited", 100, 70*time.Hour)
+	set(24)
+	want("too old", 24, -6*time.Hour)
+	check(t, boxes(db).Gone(ctx, box))
+	want("without a live box", 24, 24*time.Hour)
+	set(0)
+	want("without a limit again", 0, 0)
+	for _, config := range []string{`"many"`, `null`, `-1`} {
+		_ = must(c.Exec(ctx, `update houses set config = jsonb_build_object('boxHours', $2::jsonb) where id = $1`,
+			h.id, config))(t)
+		want("unreadable: "+config, 1, time.Hour)
+	}
 }

@@ -116,6 +116,13 @@ func (s Scope) BoundSecrets(ctx context.Context, environment string) (all []Boun
 	return all, err
 }
 
+// SealedSecret returns the sealed value of a house's secret. The host alone may.
+func (s Scope) SealedSecret(ctx context.Context, house, name string) (Value, error) {
+	return fetch[Value](ctx, s, "read secret "+name, "secret "+name, `select `+valueColumns+` from secrets s
+		join secret_values v on v.house_id = s.house_id and v.secret_id = s.id
+		where s.house_id = $1 and s.name = $2`, house, name)
+}
+
 // SealedByOthers returns at most limit values that another key than keyID has sealed. The host alone may.
 func (s Scope) SealedByOthers(ctx context.Context, keyID string, limit int) ([]Value, error) {
 	return list[Value](ctx, s, "list sealed values", `select `+valueColumns+` from secrets s

@@ -100,9 +100,33 @@ var access = map[string]statements{
 		"update thread_cache set version = 2 where $1 <> ''", "delete from thread_cache where $1 <> ''",
 		"", "", "", "",
 	},
+	"dispatch_cache": {
+		"select from dispatch_cache c join threads t on t.id = c.thread_id where t.house_id = $1",
+		"insert into dispatch_cache (thread_id, upto, version) select id, '0', 1 from threads where house_id = $1",
+		"update dispatch_cache set version = 2 where $1 <> ''", "delete from dispatch_cache where $1 <> ''",
+		"", "", "", "",
+	},
+	"waiting_runs": {
+		"select from waiting_runs w join threads t on t.id = w.thread_id where t.house_id = $1",
+		"insert into waiting_runs (thread_id, until) select id, now() from threads where house_id = $1",
+		"update waiting_runs set until = now() where $1 <> ''", "delete from waiting_runs where $1 <> ''",
+		"", "", "", "",
+	},
+	"spend": {
+		"select from spend where house_id = $1",
+		"insert into spend (house_id, day) values ($1, '2026-01-01')",
+		"update spend set spent = 0 where house_id = $1", "delete from spend where house_id = $1",
+		"o", "", "", "",
+	},
 	"bound_log": {
 		"select from bound_log where $1 <> ''", "insert into bound_log (log) select 'other' where $1 <> ''",
 		"update bound_log set log = 'other' where $1 <> ''", "delete from bound_log where $1 <> ''",
+		"", "", "", "",
+	},
+	"schema_steps": {
+		"select from schema_steps where $1 <> ''",
+		"insert into schema_steps (step, needs) select 999, 1 where $1 <> ''",
+		"update schema_steps set needs = 1 where $1 <> ''", "delete from schema_steps where $1 <> ''",
 		"", "", "", "",
 	},
 	"arbe_schema": {
@@ -124,6 +148,7 @@ func settled(t testing.TB, db *control.DB) house {
 	th := must(host.CreateThread(ctx, rows.NewThread{House: h.id, Environment: h.env, Agent: h.bot}))(t)
 	box := must(resolve(ctx, db, th.ID, ""))(t).Row.ID
 	check(t, boxes(db).Lease(box).Hold(ctx, lease.OfRun(th.ID, "r")))
+	must(db.Reserve(ctx, rows.Spend{House: h.id, Bot: h.bot, Micros: 1, HouseBudget: 1, BotBudget: 1}))(t)
 	return h
 }
 
@@ -226,8 +251,12 @@ func TestFixedColumns(t *testing.T) {
 	h := settled(t, db)
 	c := connect(t, url)
 	for _, sql := range []string{
-		"update houses set id = $1", "update members set house_id = $1", "update members set agent_id = agent_id",
+		"update houses set id = $1", "update houses set created_at = now()",
+		"update members set house_id = $1", "update members set agent_id = agent_id",
 		"update environments set house_id = $1", "update environments set id = $1",
+		"update members set joined_at = now()", "update agents set config = '{}'", "update agents set kind = kind",
+		"update agents set owner_house_id = $1", "update agents set runtime = runtime",
+		"insert into members (house_id, agent_id, role, config) values ($1, gen_random_uuid(), 'member', '{}')",
 		"update secrets set house_id = $1", "update secrets set id = $1", "update secrets set name = $1",
 		"update secret_values set house_id = $1", "update secret_values set secret_id = $1",
 		"update sandboxes set house_id = $1", "update sandboxes set environment_id = $1",
@@ -273,6 +302,15 @@ func TestValuesBySQL(t *testing.T) {
 		"update sandboxes set created_at = '0001-01-01 BC' where house_id = $1",
 		"update environments set archived_at = '-infinity' where house_id = $1",
 		"update members set archived_at = 'infinity' where house_id = $1",
+		"update members set config = '[]' where house_id = $1",
+		"update members set config = jsonb_build_object('x', repeat('x', 65536)) where house_id = $1",
+		"update houses set config = 'null' where id = $1",
+		"update houses set config = jsonb_build_object('x', repeat('x', 65536)) where id = $1",
+		"update houses set dispatch_since = 'infinity' where id = $1",
+		"update houses set dispatch_since = '0001-01-01 BC' where id = $1",
+		"select configure_bot(id, '[]') from agents where kind = 'bot' and owner_house_id = $1",
+		`select configure_bot(id, jsonb_build_object('x', repeat('x', 65536))) from agents
+			where kind = 'bot' and owner_house_id = $1`,
 		"update secret_values set updated_at = '290000-01-01' where house_id = $1",
 	} {
 		sql = strings.ReplaceAll(sql, "{e}", h.env)

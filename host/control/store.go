@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/singleflight"
 
 	"arbe.0sk.ar/runner/host/control/seal"
@@ -21,10 +22,12 @@ import (
 const (
 	reopenEvery = 5 * time.Second  // between two attempts to open a database that is away
 	startWait   = 10 * time.Second // for the log and the database to tell whether they belong together, at the start
+	askEvery    = time.Second      // between two questions of Unserved
+	askWait     = 2 * time.Second  // for the answer to one
 )
 
-// Store is the rows of a server: rows.Store, and member.Rows. Its database may be away when the server starts, or be of
-// another log: threads and runs do not need it. The fields are set before it is used.
+// Store is the rows of a server: rows.Store, and member.Rows. Its database may be away when the server starts, have
+// another schema, or be of another log: threads and runs do not need it. The fields are set before it is used.
 type Store struct {
 	URL    string
 	Keys   seal.File // that seal secrets; without a path no secret is put
@@ -34,12 +37,21 @@ type Store struct {
 	// NoLocal refuses the tasks of members that would get a box on the host's own machine.
 	NoLocal bool
 
-	db    atomic.Pointer[DB] // nil until it is open and of the server's log
-	mu    sync.Mutex         // guards the fields below, and is held while the database is opened
-	conns *DB                // the open database, of any log; nil before
+	db    atomic.Pointer[DB]    // nil until it is open and of the server's log
+	shut  atomic.Pointer[error] // why it was not at the last attempt; nil before any
+	mu    sync.Mutex            // guards the fields below, and is held while the database is opened
+	conns *DB                   // the open database, of any log; nil before
 	tried time.Time
-	why   error // of the last attempt; nil before any
 	ended bool
+
+	asked asked
+}
+
+// asked is the last result of Store.Unserved.
+type asked struct {
+	mu  sync.Mutex // guards the fields below, and is held while the database is asked
+	at  time.Time
+	why error
 }
 
 // As implements rows.Store.
@@ -99,11 +111,35 @@ func (st *Store) Closed(ctx context.Context, thread string) (bool, error) {
 	return len(closed) > 0, err
 }
 
-// Try opens the database, whatever its log is: an error that does not pass ends the server.
+// Room returns the room of a thread, as DB.Room does.
+func (st *Store) Room(ctx context.Context, thread string) (rows.Room, error) {
+	db, err := st.Open(ctx)
+	if err != nil {
+		return rows.Room{}, err
+	}
+	return db.Room(ctx, thread)
+}
+
+// Today returns what bots have cost today, as Scope.Today does.
+func (st *Store) Today(ctx context.Context) ([]rows.Spent, error) { return st.host().Today(ctx) }
+
+// Try opens the database, whatever its log is. An error that is not rows.IsUnserved ends the server.
 func (st *Store) Try(ctx context.Context) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.connect(ctx)
+	err := st.connect(ctx)
+	if rows.IsUnserved(err) {
+		st.failed(err)
+	}
+	return err
+}
+
+// failed notes the error of an attempt to open the database. The caller holds mu.
+func (st *Store) failed(err error) {
+	st.tried = time.Now()
+	if was := st.shut.Swap(&err); was == nil || (*was).Error() != err.Error() {
+		st.Logger.Warn("database not opened: members of houses have to wait", "error", err)
+	}
 }
 
 // Start has the database bound to the server's log, or found bound so, before members are served. One that is away
@@ -146,7 +182,7 @@ func (st *Store) Open(ctx context.Context) (*DB, error) {
 		return db, nil
 	}
 	if !st.mu.TryLock() {
-		return nil, fmt.Errorf("%w: it is being opened", rows.ErrAway)
+		return nil, st.whyShut()
 	}
 	defer st.mu.Unlock()
 	switch db := st.db.Load(); {
@@ -154,23 +190,58 @@ func (st *Store) Open(ctx context.Context) (*DB, error) {
 		return db, nil
 	case st.ended:
 		return nil, rows.ErrAway
-	case errors.Is(st.why, rows.ErrOtherLog) && time.Since(st.tried) < reopenEvery:
-		return nil, st.why
 	case !st.tried.IsZero() && time.Since(st.tried) < reopenEvery:
-		return nil, rows.ErrAway
+		return nil, st.whyShut()
 	}
-	st.tried = time.Now()
 	db, err := st.bind(ctx)
 	if err != nil {
-		if st.why == nil || st.why.Error() != err.Error() {
-			st.Logger.Warn("database not opened: members of houses have to wait", "error", err)
-		}
-		st.why = err
+		st.failed(err)
 		return nil, err
 	}
 	st.Logger.Info("database open")
 	st.db.Store(db)
 	return db, nil
+}
+
+// whyShut returns why the last attempt has not opened the database.
+func (st *Store) whyShut() error {
+	if err := st.shut.Load(); err != nil {
+		return unserved(*err)
+	}
+	return fmt.Errorf("%w: it is being opened", rows.ErrAway)
+}
+
+// unserved returns what everybody may read of why rows can't be read.
+func unserved(err error) error {
+	if schema, is := errors.AsType[*rows.SchemaError](err); is {
+		return schema
+	}
+	if errors.Is(err, rows.ErrOtherLog) {
+		return rows.ErrOtherLog
+	}
+	return rows.ErrAway
+}
+
+// Unserved returns why rows can't be read now, in words for everybody; nil where they can. It asks an open database, at
+// most once a second.
+func (st *Store) Unserved(ctx context.Context) error {
+	db := st.db.Load()
+	if db == nil {
+		return st.whyShut() // Open asks again
+	}
+	a := &st.asked
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.at.IsZero() && time.Since(a.at) < askEvery {
+		return a.why
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWait) // the result is not this caller's alone
+	defer cancel()
+	err := db.Host().tx(limited, "ask whether rows can be read", func(pgx.Tx) error { return nil })
+	if a.at, a.why = time.Now(), nil; err != nil {
+		a.why = unserved(err)
+	}
+	return a.why
 }
 
 // Close closes the database, and waits for the calls that use it.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/internal/pause"
 )
 
 // The task of a row t: what its jsonb has, with what was found by it, or with what its caller has named. The columns of
@@ -20,7 +21,8 @@ const (
 		t.task->>'prompt' as prompt, coalesce(t.task->>'author', '') as author,
 		coalesce(t.task->>'result', '') as result, coalesce(t.task->>'model', '') as model,
 		coalesce((t.task->>'live')::boolean, false) as live, coalesce(t.task->>'repo', '') as repo,
-		coalesce(t.task->>'branch', '') as branch, t.launch_trusted as trusted, t.launch_attempts as attempts, `
+		coalesce(t.task->>'branch', '') as branch, coalesce((t.task->>'push')::boolean, false) as push,
+		coalesce((t.task->>'pr')::boolean, false) as pr, t.launch_trusted as trusted, t.launch_attempts as attempts, `
 	taskColumns = taskStored + `t.agent_id::text as agent, a.runtime as harness,
 		coalesce(t.environment_id, '') as environment, coalesce(t.sandbox_id, '') as sandbox`
 	askedColumns = taskStored + `coalesce(t.task->'asked'->>'agent', '') as agent,
@@ -34,6 +36,9 @@ const (
 // rows.ErrTaken. Only the host's scope can make a trusted one. It returns rows.ErrNoBot, ErrNoSandbox, ErrNoRecipe,
 // ErrDeadBox, ErrArchived, ErrLocal and ErrClosed.
 func (s Scope) Delegate(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error) {
+	if err := t.Check(); err != nil {
+		return made, false, err
+	}
 	if t.Agent != "" {
 		id, err := uuid.Parse(t.Agent)
 		if err != nil {
@@ -104,6 +109,7 @@ func (d delegation) insert(ctx context.Context, tx pgx.Tx) (made rows.Task, err 
 			select i, i, $2, $3, $4, nullif($5, ''), $6, 'idle', jsonb_strip_nulls(jsonb_build_object(
 				'prompt', $7::text, 'author', nullif($8, ''), 'result', $9::text, 'model', nullif($10, ''),
 				'live', nullif($11, false), 'repo', nullif($12, ''), 'branch', nullif($13, ''),
+				'push', nullif($18, false), 'pr', nullif($19, false),
 				'asked', jsonb_build_object('agent', nullif($14, ''), 'harness', nullif($15, ''),
 					'environment', nullif($16, ''), 'sandbox', nullif($17, ''))))`+value+`
 			from (select coalesce(nullif($1, ''), generate_short_id()) as i) as new
@@ -111,22 +117,20 @@ func (d delegation) insert(ctx context.Context, tx pgx.Tx) (made rows.Task, err 
 		)
 		select `+taskColumns+` from t join agents a on a.id = t.agent_id`,
 		d.Thread, p.House, d.Parent, environment, box, bot, d.Prompt, d.Author, result, d.Model, d.Live, d.Repo,
-		d.Branch, d.Agent, d.Harness, d.Environment, d.Sandbox)
+		d.Branch, d.Agent, d.Harness, d.Environment, d.Sandbox, d.Push, d.PR)
 }
 
 // bot returns the task's agent.
 func (d delegation) bot(ctx context.Context, tx pgx.Tx, house string) (string, error) {
 	if d.Agent == "" {
-		bots, err := column[string](ctx, tx, `select a.id::text from members m join agents a on a.id = m.agent_id
-			where m.house_id = $1 and a.kind = 'bot' and a.runtime = $2 and a.archived_at is null
-				and m.archived_at is null order by m.joined_at, a.id limit 1`, house, d.Harness)
+		bots, err := drivers(ctx, tx, house, d.Harness)
 		if err == nil && len(bots) == 0 {
 			err = rows.Refuse(rows.ErrNoBot, fmt.Sprintf("harness %q", d.Harness))
 		}
 		if err != nil {
 			return "", err
 		}
-		return bots[0], nil
+		return bots[0].ID, nil
 	}
 	if err := isBot(ctx, tx, house, d.Agent, "the driving agent"); err != nil || d.Harness == "" {
 		return d.Agent, err
@@ -150,8 +154,6 @@ func (d delegation) place(ctx context.Context, tx pgx.Tx, p parent) (environment
 			return "", "", rows.Refuse(rows.ErrNoRecipe, "thread "+d.Parent)
 		}
 		return environment, "", usable(ctx, tx, p.House, environment)
-	case d.Environment != "":
-		return "", "", rows.Refuse(rows.ErrInvalid, "the sandbox").Because("one that is shared has its environment")
 	case d.Sandbox != rows.SandboxOfParent:
 		box = d.Sandbox
 	case p.Sandbox == "":
@@ -240,6 +242,7 @@ func differs(was, is rows.Task) string {
 		{"sandbox", was.Sandbox == is.Sandbox},
 		{"repo", was.Repo == is.Repo},
 		{"branch", was.Branch == is.Branch},
+		{"push", was.Push == is.Push && was.PR == is.PR},
 		{"live", was.Live == is.Live},
 	} {
 		if !f.same {
@@ -256,18 +259,52 @@ type Queue struct {
 	Host string // of this process alone
 }
 
-// Take implements provision.Queue. A row that another host takes at the same time is skipped.
-func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) ([]rows.Task, error) {
-	return list[rows.Task](ctx, q.DB.Host(), "take tasks", `
-		with due as (
-			select id from threads where launch_after <= now() order by launch_after, id limit $3
-			for update skip locked
-		), t as (
-			update threads set launch_host = $1, launch_after = now() + $2::interval,
-				launch_attempts = launch_attempts + 1
-			from due where threads.id = due.id returning threads.*
-		)
-		select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, limit)
+// A row that is locked is taken by another host, or brought up to date with its log; of a locked house another host
+// takes tasks. Take tries them again so often.
+const (
+	takeTries = 100
+	takeWait  = 20 * time.Millisecond
+)
+
+// Take implements provision.Queue. It waits a moment for due tasks whose rows, or houses, are locked, where there are
+// no others.
+func (q Queue) Take(ctx context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
+	for range takeTries {
+		all, err = q.take(ctx, lease, limit)
+		if err != nil || len(all) > 0 {
+			return all, err
+		}
+		due, err := q.due(ctx)
+		if err != nil || !due || !pause.For(ctx, takeWait) {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// due reports whether a task is to be taken.
+func (q Queue) due(ctx context.Context) (bool, error) {
+	due, err := values[bool](ctx, q.DB.Host(), "look for tasks",
+		dueTasks+` select exists (select from due where starts)`)
+	return err == nil && due[0], err
+}
+
+func (q Queue) take(ctx context.Context, lease time.Duration, limit int) (all []rows.Task, err error) {
+	err = q.DB.Host().tx(ctx, "take tasks", func(tx pgx.Tx) error {
+		ids, err := takeable(ctx, tx, limit)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		all, err = many[rows.Task](ctx, tx, `
+			with t as (
+				update threads set launch_host = $1, launch_after = now() + $2::interval,
+					launch_attempts = launch_attempts + 1
+				where id = any ($3) returning threads.*
+			)
+			select `+taskColumns+` from t join agents a on a.id = t.agent_id`, q.Host, lease, ids)
+		return err
+	})
+	return all, err
 }
 
 // TakeOne gives a task that no host has to this host, also one that is not due yet. is is false for a thread without

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/settings"
 )
 
 const threadHead = `id, house_id as house, coalesce(name, '') as name, pinned_at is not null as pinned,
@@ -38,6 +40,9 @@ func (s Scope) CreateThread(ctx context.Context, n rows.NewThread) (t rows.Threa
 	if n.Config == nil {
 		n.Config = json.RawMessage("{}")
 	}
+	if _, err := settings.Thread(n.Config); err != nil {
+		return t, err
+	}
 	err = s.tx(ctx, "create thread", func(tx pgx.Tx) error {
 		if err := usable(ctx, tx, n.House, n.Environment); err != nil {
 			return err
@@ -48,6 +53,10 @@ func (s Scope) CreateThread(ctx context.Context, n rows.NewThread) (t rows.Threa
 		if err := isBot(ctx, tx, n.House, n.ParentAgent, "the parent agent"); err != nil {
 			return err
 		}
+		config, err := answering(n.Config, n.ParentAgent)
+		if err != nil {
+			return err
+		}
 		t, err = one[rows.Thread](ctx, tx, "thread", `
 			insert into threads (id, stream_id, house_id, name, pinned_at, parent_thread_id, environment_id, sandbox_id,
 				agent_id, tags, config, status, parent_agent_id)
@@ -56,39 +65,40 @@ func (s Scope) CreateThread(ctx context.Context, n rows.NewThread) (t rows.Threa
 			from (select coalesce(nullif($1, ''), generate_short_id()) as i) as new
 			returning `+threadColumns,
 			n.ID, n.House, n.Name, n.Pinned, n.Parent, n.Environment, n.Sandbox, n.Agent, n.Tags,
-			answering(n.Config, n.ParentAgent), status, n.ParentAgent)
+			config, status, n.ParentAgent)
 		return err
 	})
 	return t, err
 }
 
-// answering returns a thread's config in which the bot that the thread is a conversation with answers each chat, unless
-// the config has another mode for it. What is no such config stays, for the constraint to refuse.
-func answering(config json.RawMessage, bot string) json.RawMessage {
+// answering returns a thread's config, which is settings.Thread's, in which the bot that the thread is a conversation
+// with answers each chat, unless the config has another mode for it.
+func answering(config json.RawMessage, bot string) (json.RawMessage, error) {
 	if bot == "" {
-		return config
+		return config, nil
 	}
-	var all map[string]any
-	if json.Unmarshal(config, &all) != nil {
-		return config
-	}
-	at := all
-	for _, name := range []string{"dispatch", "perAgent", bot} {
-		next, is := at[name].(map[string]any)
-		if !is {
-			next = map[string]any{}
-			at[name] = next
-		}
-		at = next
-	}
-	if _, has := at["triggerMode"]; !has {
-		at["triggerMode"] = "always"
-	}
-	made, err := json.Marshal(all)
+	id, err := uuid.Parse(bot)
 	if err != nil {
-		return config
+		return nil, err
 	}
-	return made
+	c, err := settings.Thread(config)
+	if err != nil {
+		return nil, err
+	}
+	here := c.Dispatch.PerAgent[id.String()]
+	here.TriggerMode = cmp.Or(here.TriggerMode, rows.ModeAlways)
+	if c.Dispatch.PerAgent == nil {
+		c.Dispatch.PerAgent = map[string]rows.Reacting{}
+	}
+	c.Dispatch.PerAgent[id.String()] = here
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(config, &all); err != nil {
+		return nil, err
+	}
+	if all["dispatch"], err = json.Marshal(c.Dispatch); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }
 
 // isBot returns an error where an agent is no bot of the house, or out of use, and nil for "". thing names it.
@@ -155,6 +165,9 @@ func (s Scope) Threads(ctx context.Context, q rows.Query) ([]rows.Thread, error)
 	if q.Parent != "" {
 		and("parent_thread_id = $%d", q.Parent)
 	}
+	if q.Name != "" {
+		and("strpos(lower(name), lower($%d)) > 0", q.Name)
+	}
 	if q.After.ID != "" {
 		args = append(args, q.After.CreatedAt)
 		and(fmt.Sprintf("(created_at, id) < ($%d, $%%d)", len(args)), q.After.ID)
@@ -166,6 +179,11 @@ func (s Scope) Threads(ctx context.Context, q rows.Query) ([]rows.Thread, error)
 
 // ChangeThread changes a thread.
 func (s Scope) ChangeThread(ctx context.Context, id string, c rows.ThreadChange) (t rows.Thread, err error) {
+	if c.Config != nil {
+		if _, err := settings.Thread(c.Config); err != nil {
+			return t, err
+		}
+	}
 	var status *string
 	if c.Closed != nil {
 		status = new(string)

@@ -60,6 +60,15 @@ func (v Vault) Variables(ctx context.Context, environment string) ([]Variable, e
 	return all, nil
 }
 
+// Secret returns the value of a house's secret. It returns rows.ErrAbsent.
+func (v Vault) Secret(ctx context.Context, house, name string) (seal.Value, error) {
+	sealed, err := v.DB.Host().SealedSecret(ctx, house, name)
+	if err != nil {
+		return seal.Value{}, err
+	}
+	return v.Sealer.Open(ctx, placeOf(sealed), sealed.Ciphertext)
+}
+
 func placeOf(v Value) seal.Place { return seal.Place{House: v.House, ID: v.ID, Name: v.Name} }
 
 // resealAtOnce is how many values Reseal reads at once.

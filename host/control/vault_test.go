@@ -24,6 +24,23 @@ func newVault(t *testing.T, db *control.DB) (control.Vault, seal.File) {
 	return control.Vault{DB: db, Sealer: must(seal.New(t.Context(), f))(t)}, f
 }
 
+// A secret is read by its name, of its own house alone.
+func TestVaultSecret(t *testing.T) {
+	db, _ := open(t, control.Config{})
+	v, _ := newVault(t, db)
+	h, other := newHouse(t, db), newHouse(t, db)
+	ctx := t.Context()
+	must(v.Put(ctx, db.As(h.owner), h.id, "API_KEY", []byte("mine")))(t)
+	must(v.Put(ctx, db.As(other.owner), other.id, "OTHER", []byte("theirs")))(t)
+	if got := must(v.Secret(ctx, h.id, "API_KEY"))(t); got.Reveal() != "mine" {
+		t.Error("another value")
+	}
+	for _, name := range []string{"OTHER", "NONE"} {
+		_, err := v.Secret(ctx, h.id, name)
+		is(t, err, rows.ErrAbsent)
+	}
+}
+
 // TestVault puts secrets and reads those that an environment injects. The database has no value of them, and a row of
 // one secret is of no use as another one's.
 func TestVault(t *testing.T) {

@@ -16,8 +16,13 @@ import (
 var (
 	ErrDamagedBackup = pebble.ErrBackup
 	ErrLogExists     = pebble.ErrExists
-	ErrBackupFormat  = pebble.ErrFormat
 )
+
+// Formats are the numbers of the formats of a log in a data folder, and of its backups.
+type Formats = pebble.Formats
+
+// ThisFormats returns the formats that this program writes.
+func ThisFormats() Formats { return pebble.ThisFormats() }
 
 // Backup describes a backup.
 type Backup = pebble.Backup

@@ -54,7 +54,7 @@ type Config struct {
 	Cert, Key string    // files of a certificate and its key; "" for no TLS
 	Debug     string    // a loopback address to serve profiles on; "" for none
 	Access    io.Writer // for the access log; nil for none
-	Version   string    // of the program, for the measurements
+	Version   string    // of the program; "" is dev
 	Logger    *slog.Logger
 
 	// Parts returns what is added to the server once it listens; nil for nothing.
@@ -66,6 +66,9 @@ type Config struct {
 	// Delegate makes the row of a member's task; nil for a server that takes none.
 	Delegate func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error)
 
+	// Changed is called after each change of a stream, as log.Log's; nil for nothing.
+	Changed func(c log.Change)
+
 	// Opened is called once the log is open, before anything is served; nil for nothing.
 	Opened func(ctx context.Context, streams *log.Log)
 
@@ -73,6 +76,7 @@ type Config struct {
 	// this server did not sign; nil for none.
 	Rows     member.Rows
 	Provider *member.Provider
+	Unserved func(ctx context.Context) error // see Server
 
 	// Store has the rows that members read and write over HTTP; nil for none. It needs Rows. CheckRecipe: see Server.
 	Store       rows.Store
@@ -95,6 +99,7 @@ type Serving struct {
 	Closing context.Context // done when waits have to end
 	Budget  *memory.Budget  // of the memory of all requests
 	Doors   *member.Doors   // nil for a server without houses
+	Metrics *metrics.Set
 }
 
 // Parts are the services on the threads of a server that runs. Each may be nil.
@@ -197,7 +202,7 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	url := scheme + "://" + ln.Addr().String()
 	parts := cfg.parts(Serving{
 		URL: url, HTTP: ownClient(certificate), Secret: s.Secrets[0], Secrets: s.Secrets, Streams: streams,
-		Threads: s.Index, Closing: ctx, Budget: s.Budget, Doors: s.Doors,
+		Threads: s.Index, Closing: ctx, Budget: s.Budget, Doors: s.Doors, Metrics: s.Metrics,
 	})
 	s.Settle, s.Commands, s.Page = parts.Settle, parts.Commands, parts.Page
 	if err := durable.WriteFile(cfg.Data.addressFile(), []byte(url+"\n")); err != nil {
@@ -254,12 +259,15 @@ func (c Config) server(ctx context.Context, streams *log.Log) (*server.Server, e
 		Log: streams, Secrets: secrets, LongPoll: c.LongPoll, Insecure: c.Insecure, Closing: ctx, Logger: c.Logger,
 		Budget:  memory.NewBudget(cmp.Or(c.Budget, memory.Limit()/4)),
 		Metrics: m, Rate: c.Limits.Rate, TokenQuota: c.Limits.TokenBytes, Access: c.Access, Delegate: c.Delegate,
-		Harnesses: c.Harnesses,
+		Harnesses: c.Harnesses, Version: c.Version,
 	}
 	if c.Rows != nil {
 		logins := member.Logins{Secrets: secrets, Provider: c.Provider}
 		s.Doors = &member.Doors{Logins: logins, Rows: c.Rows}
-		s.Rows, s.CheckRecipe = c.Store, c.CheckRecipe
+		s.Rows, s.CheckRecipe, s.Unserved = c.Store, c.CheckRecipe, c.Unserved
+	}
+	if c.Changed != nil {
+		streams.Changed = c.Changed
 	}
 	x, err := index.Open(c.Data.index(), installation, streams, c.Logger)
 	if err != nil { // without a cache there is a server still
@@ -267,6 +275,12 @@ func (c Config) server(ctx context.Context, streams *log.Log) (*server.Server, e
 		return s, nil
 	}
 	s.Index, streams.Changed = x, x.Changed
+	if c.Changed != nil {
+		streams.Changed = func(change log.Change) {
+			x.Changed(change)
+			c.Changed(change)
+		}
+	}
 	return s, nil
 }
 

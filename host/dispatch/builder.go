@@ -11,60 +11,28 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// builder makes a conversation of a thread's entries.
+// builder makes a conversation of a thread's notes.
 type builder struct {
 	Room
-	journal  *Journal
-	blocks   []block
-	asked    []model.Message // the triggers
-	replies  []model.Message // the reaction's own rounds and results
-	human    bool            // a human's chat was there
-	runs     map[string]*ranRun
-	running  *ranRun
-	commands map[string]*command
+	journal *Journal
+	blocks  []block
+	asked   []model.Message // the triggers
+	replies []model.Message // the reaction's own rounds and results
+	human   bool            // a human's chat was there
 }
 
-// ranRun is a run of the thread.
-type ranRun struct {
-	harness, author string
-	began           time.Time
-	calls           int
-	last            string
-}
-
-// command is a command of the thread.
-type command struct {
-	author, text string
-	output       string
-}
-
-func (b *builder) add(e thread.Entry) {
-	f, err := thread.Scan(e.Payload)
-	if err != nil {
-		return
-	}
-	switch f.Type {
-	case thread.TypeChat:
-		add(e, b.chat)
-	case thread.TypeChildFinished:
-		add(e, b.child)
-	case thread.TypeExecStarted:
-		add(e, func(e thread.Entry, p thread.ExecStarted) {
-			b.commands[p.ExecID] = &command{author: e.AuthorID, text: p.Command}
-		})
-	case thread.TypeExecOutput:
-		add(e, func(_ thread.Entry, p thread.ExecOutput) {
-			if c := b.commands[p.ExecID]; c != nil {
-				c.output += p.Text
-				c.output = c.output[max(0, len(c.output)-mostOutput):]
-			}
-		})
-	case thread.TypeExecFinished:
-		add(e, b.executed)
-	case thread.TypeStatus:
-		add(e, b.status)
+func (b *builder) add(x note) {
+	switch {
+	case x.typ == thread.TypeChat:
+		add(x.Entry, b.chat)
+	case x.typ == thread.TypeChildFinished:
+		add(x.Entry, b.child)
+	case x.command != nil:
+		add(x.Entry, func(e thread.Entry, p thread.ExecFinished) { b.executed(e, p, x.command) })
+	case x.run != nil:
+		add(x.Entry, func(e thread.Entry, p thread.StatusChanged) { b.status(e, p, x.run) })
 	default:
-		b.line(e, f.Type)
+		b.line(x)
 	}
 }
 
@@ -73,20 +41,11 @@ func (b *builder) push(e thread.Entry, m ...model.Message) *block {
 	return &b.blocks[len(b.blocks)-1]
 }
 
-func (b *builder) chat(e thread.Entry, p struct {
-	Text    string
-	RunID   string
-	Session json.RawMessage
-	Quiet   bool
-},
-) {
-	if p.RunID != "" || p.Session != nil || p.Quiet {
-		return
-	}
+func (b *builder) chat(e thread.Entry, p thread.Chat) {
 	name, kind := b.name(e.AuthorID)
 	human := kind == "human"
 	m := words("[chat from %s (%s) %s id %s]\n%s", name, kind, e.Received().UTC().Format("15:04"), e.ID,
-		cut(p.Text, mostChat))
+		foreign(cut(p.Text, mostChat)))
 	if slices.Contains(b.journal.Chats, e.ID) {
 		b.ask(m)
 		b.human = b.human || human
@@ -103,14 +62,11 @@ func (b *builder) ask(m model.Message) {
 }
 
 func (b *builder) child(e thread.Entry, p thread.ChildFinished) {
-	b.push(e, words("[task on thread %s %s]\n%s", p.ChildThreadID, p.Status, cut(p.Text, mostChild)))
+	b.push(e, words("[task on thread %s %s]\n%s", label(p.ChildThreadID), label(p.Status),
+		foreign(cut(p.Text, mostChild))))
 }
 
-func (b *builder) executed(e thread.Entry, p thread.ExecFinished) {
-	c := b.commands[p.ExecID]
-	if c == nil || strings.HasPrefix(p.ExecID, "x_") { // a bot's own command is a result of its reaction
-		return
-	}
+func (b *builder) executed(e thread.Entry, p thread.ExecFinished, c *command) {
 	end := "ended by a signal"
 	switch {
 	case p.Error != "":
@@ -119,60 +75,35 @@ func (b *builder) executed(e thread.Entry, p thread.ExecFinished) {
 		end = fmt.Sprint("exit ", *p.ExitCode)
 	}
 	name, _ := b.name(c.author)
-	b.push(e, words("[command by %s: $ %s → %s, %s; end of its output:]\n%s", name, cut(c.text, mostReply), end,
-		time.Duration(p.DurationMs)*time.Millisecond, strings.ToValidUTF8(c.output, "")))
-	delete(b.commands, p.ExecID)
+	b.push(e, words("[command by %s: $ %s → %s, %s; end of its output:]\n%s", name, foreign(c.text),
+		foreign(end), time.Duration(p.DurationMs)*time.Millisecond, foreign(strings.ToValidUTF8(c.output, ""))))
 }
 
-func (b *builder) status(e thread.Entry, p thread.StatusChanged) {
-	if p.Status == thread.StatusRunning {
-		b.running = &ranRun{harness: p.Harness, author: e.AuthorID, began: e.Received()}
-		b.runs[p.RunID] = b.running
-		return
-	}
-	r := b.runs[p.RunID]
-	if r == nil {
-		return
-	}
+func (b *builder) status(e thread.Entry, p thread.StatusChanged, r *ranRun) {
 	name, _ := b.name(r.author)
-	b.push(e, words("[run of %s by %s: %s, %s, %d calls; it ended with:]\n%s", r.harness, name, p.Status,
-		e.Received().Sub(r.began).Round(time.Second), r.calls, cut(r.last, mostReply)))
-	delete(b.runs, p.RunID)
-	if b.running == r {
-		b.running = nil
-	}
+	b.push(e, words("[run of %s by %s: %s, %s, %d calls; it ended with:]\n%s", label(r.harness), name,
+		label(p.Status), e.Received().Sub(r.began).Round(time.Second), r.calls, foreign(r.last)))
 }
 
-// line adds a round or a result of a bot, or counts a line of a run.
-func (b *builder) line(e thread.Entry, typ string) {
+// line adds a round or a result of a bot.
+func (b *builder) line(x note) {
 	var p struct {
-		Reaction   thread.InReaction
 		Message    json.RawMessage
-		Session    json.RawMessage
 		ToolCallID string
+		ToolName   string
 		IsError    bool
 	}
-	if json.Unmarshal(e.Payload, &p) != nil {
+	if json.Unmarshal(x.Payload, &p) != nil {
 		return
 	}
-	switch {
-	case p.Session != nil && b.running != nil:
-		switch {
-		case strings.HasSuffix(typ, "."+thread.KindToolResult):
-			b.running.calls++
-		case strings.HasSuffix(typ, "."+thread.KindAssistant):
-			if text := textOf(p.Message); text != "" {
-				b.running.last = text
-			}
-		}
-	case p.Reaction.ID == "":
-	case typ == thread.TypeRound && e.AuthorID != b.journal.Bot:
-		b.other(e, p.Message)
-	case typ == thread.TypeRound:
-		b.own(e, p.Reaction.ID, model.Message{Role: model.Assistant, Parts: partsOf(p.Message)})
-	case typ == thread.TypeResult && e.AuthorID == b.journal.Bot:
-		b.own(e, p.Reaction.ID, model.Message{Role: model.User, Parts: []model.Part{{Result: &model.Result{
-			CallID: p.ToolCallID, Text: cut(textOf(p.Message), mostChat), IsError: p.IsError,
+	switch mine := x.AuthorID == b.journal.Bot; {
+	case x.typ == thread.TypeRound && !mine:
+		b.other(x.Entry, p.Message)
+	case x.typ == thread.TypeRound:
+		b.own(x.Entry, x.reaction, model.Message{Role: model.Assistant, Parts: partsOf(p.Message)})
+	case mine:
+		b.own(x.Entry, x.reaction, model.Message{Role: model.User, Parts: []model.Part{{Result: &model.Result{
+			CallID: p.ToolCallID, Text: data(p.ToolName, cut(textOf(p.Message), mostChat)), IsError: p.IsError,
 		}}}})
 	}
 }
@@ -184,7 +115,7 @@ func (b *builder) other(e thread.Entry, message json.RawMessage) {
 	}
 	name, _ := b.name(e.AuthorID)
 	m := words("[reply from %s (bot) %s id %s]\n%s", name, e.Received().UTC().Format("15:04"), e.ID,
-		cut(textOf(message), mostChat))
+		foreign(cut(textOf(message), mostChat)))
 	if slices.Contains(b.journal.Chats, e.ID) {
 		b.ask(m)
 		return

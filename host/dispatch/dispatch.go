@@ -2,13 +2,11 @@ package dispatch
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"arbe.0sk.ar/runner/host/model"
-	"arbe.0sk.ar/runner/thread"
 )
 
 // The clocks of a reaction.
@@ -29,32 +27,49 @@ type Host struct {
 	// Model returns a provider's API with the key of a thread's house. An *model.Error, as where the house has no key,
 	// ends the reaction; another error releases it, for a later try.
 	Model func(ctx context.Context, id, provider string) (model.Model, error)
+	// Reserve sets aside what a request to a model costs at the most, before it is made; nil for no limits of money. An
+	// *Unpaid ends the reaction; another error releases it, for a later try. settle gives back what was not used, once
+	// that is known; what nobody settles counts as spent.
+	Reserve func(ctx context.Context, s Spend) (settle func(ctx context.Context, micros int64), err error)
+	// Settled is called where nothing is open on a thread up to an offset; nil for nothing. A thread that has not grown
+	// since needs no work.
+	Settled func(ctx context.Context, id, upto string)
+	// Resume launches a run on a thread, or continues its launch; nil where this host launches none. It returns nil,
+	// too, for a run that was launched before, or that can't be launched and whose end it has posted. It is called
+	// again after an error, which is temporary but for the last try: then it posts the end. ErrBusy and a *Held do not
+	// count.
+	Resume func(ctx context.Context, id string, r Resume) error
 
 	Tools     []Tool
 	Reactions int // at the same time, at the most
+	Launches  int // of runs, at the same time, at the most. Default 1
 	Log       *slog.Logger
 
 	slots   chan struct{}
-	mu      sync.Mutex
-	workers map[string]*worker
+	places  chan struct{} // of launches
+	closing chan struct{} // closed where no more threads come
 	running sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	workers map[string]*worker
+	resumes map[string]*resuming // by thread
+	idle    map[*worker]bool     // of them, those that wait for their threads to grow
+	grown   []string             // threads that have grown, and that wait for a worker
+	waits   map[string]bool      // which these are
 }
 
-// worker works on one thread until nothing is open there.
-type worker struct {
-	*Host
-	id    string
-	board *board
-	grew  chan struct{}        // has one element where the thread has grown since the worker has read it
-	held  map[string]*reaction // of this host
-	ended chan *reaction
-	later map[string]time.Time // when reactions that this host has released are taken again
-}
+// Bounds of the workers. One whose thread is quiet keeps what it has read for a while, unless another thread waits.
+const (
+	mostWorkers = 256
+	linger      = 30 * time.Second
+)
 
 // Run works on each thread whose id comes, until ctx is done or the channel is closed and no work is left. Then it
 // releases its reactions, which other hosts take over at once.
 func (h *Host) Run(ctx context.Context, grew <-chan string) {
-	h.slots, h.workers = make(chan struct{}, h.Reactions), map[string]*worker{}
+	h.slots, h.closing = make(chan struct{}, h.Reactions), make(chan struct{})
+	h.places, h.resumes = make(chan struct{}, max(1, h.Launches)), map[string]*resuming{}
+	h.workers, h.idle, h.waits = map[string]*worker{}, map[*worker]bool{}, map[string]bool{}
 	defer h.running.Wait()
 	for {
 		select {
@@ -62,6 +77,7 @@ func (h *Host) Run(ctx context.Context, grew <-chan string) {
 			return
 		case id, ok := <-grew:
 			if !ok {
+				close(h.closing)
 				return
 			}
 			h.wake(ctx, id)
@@ -69,135 +85,49 @@ func (h *Host) Run(ctx context.Context, grew <-chan string) {
 	}
 }
 
-// wake lets a worker look at a thread.
+// wake has a worker look at a thread: now, or once there is room for one more.
 func (h *Host) wake(ctx context.Context, id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.workers[id]
-	if w == nil {
-		w = &worker{
-			Host: h, id: id, grew: make(chan struct{}, 1), held: map[string]*reaction{},
-			ended: make(chan *reaction, 16), later: map[string]time.Time{},
-		}
-		h.workers[id] = w
-		h.running.Go(func() { w.run(ctx) })
-	}
-	select {
-	case w.grew <- struct{}{}:
-	default:
-	}
-}
-
-// rest removes the worker, unless its thread has grown meanwhile.
-func (w *worker) rest() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.grew) > 0 {
-		return false
-	}
-	delete(w.workers, w.id)
-	return true
-}
-
-func (w *worker) run(ctx context.Context) {
-	var reacting sync.WaitGroup
-	defer reacting.Wait()
-	for {
-		due, err := w.pass(ctx, &reacting)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			w.Log.Warn("a thread can't be worked on, and is tried again", "thread", w.id, "error", err)
-			w.board, due = nil, time.Now().Add(retryAfter)
-		}
-		if due.IsZero() && len(w.held) == 0 && w.rest() {
-			return
-		}
-		var timer <-chan time.Time
-		if !due.IsZero() {
-			timer = time.After(time.Until(due))
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.grew:
-		case <-timer:
-		case r := <-w.ended:
-			delete(w.held, r.id)
-			w.later[r.id] = time.Now().Add(retryAfter)
+	switch w := h.workers[id]; {
+	case w != nil:
+		w.wake()
+	case len(h.workers) < mostWorkers:
+		h.begin(ctx, id)
+	case !h.waits[id]:
+		h.grown, h.waits[id] = append(h.grown, id), true
+		for w := range h.idle {
+			delete(h.idle, w)
+			close(w.leave)
+			break
 		}
 	}
 }
 
-// pass does what is open on the thread, and returns when there may be more without a new entry: zero for never.
-func (w *worker) pass(ctx context.Context, reacting *sync.WaitGroup) (due time.Time, err error) {
-	room, since, ok, err := w.Room(ctx, w.id)
-	if err != nil || !ok {
-		return due, err
+// begin starts a worker. The caller holds mu.
+func (h *Host) begin(ctx context.Context, id string) {
+	w := &worker{
+		Host: h, id: id, grew: make(chan struct{}, 1), leave: make(chan struct{}), held: map[string]*reaction{},
+		ended: make(chan *reaction, 16), later: map[string]time.Time{},
 	}
-	if w.board == nil {
-		w.board = newBoard(w.Threads(w.id), w.id, since)
-	}
-	if err := w.board.sync(ctx); err != nil {
-		return due, err
-	}
-	if err := w.decide(ctx, room); err != nil {
-		return due, err
-	}
-	work, now := w.look()
-	for _, j := range work.Take {
-		if w.held[j.ID] != nil {
-			continue // its signs of life are late
+	w.wake()
+	h.workers[id] = w
+	h.running.Go(func() {
+		w.run(ctx)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if delete(h.idle, w); h.workers[id] == w {
+			delete(h.workers, id)
 		}
-		if wait := time.Until(w.later[j.ID]); wait > 0 {
-			work.later(now.Add(wait))
-		} else if err := w.take(ctx, j, reacting); err != nil {
-			return due, err
-		}
-	}
-	for _, st := range work.Start {
-		if err := w.start(ctx, room, st, reacting); err != nil {
-			return due, err
-		}
-	}
-	if !work.Due.IsZero() {
-		due = time.Now().Add(work.Due.Sub(now))
-	}
-	return due, nil
-}
-
-// look returns what is open now, by the server's time, and ends what the reactions do that were cancelled.
-func (w *worker) look() (work Work, now time.Time) {
-	now = w.board.time()
-	w.board.see(func(s *State) {
-		work = s.Open(now)
-		for id, r := range w.held {
-			if j := s.Reaction(id); j != nil && j.cancelled {
-				r.stop()
+		for len(h.grown) > 0 && len(h.workers) < mostWorkers && ctx.Err() == nil {
+			next := h.grown[0]
+			h.grown = h.grown[1:]
+			delete(h.waits, next)
+			if w := h.workers[next]; w != nil {
+				w.wake()
+				continue
 			}
+			h.begin(ctx, next)
 		}
 	})
-	return work, now
-}
-
-// decide decides the triggers without a decision.
-func (w *worker) decide(ctx context.Context, room Room) error {
-	for last := ""; ; {
-		var e thread.Entry
-		w.board.see(func(s *State) {
-			if open := s.undecided; len(open) > 0 {
-				e = entry(thread.DecidedID(open[0].ID), "", s.Select(open[0], room))
-			}
-		})
-		if e.ID == "" {
-			return nil
-		}
-		if ok, err := w.board.append(ctx, e); err != nil {
-			return err
-		} else if !ok && last == e.ID {
-			return fmt.Errorf("decide on %s: %w", e.ID, ErrTaken)
-		}
-		last = e.ID
-	}
 }

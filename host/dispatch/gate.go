@@ -3,7 +3,7 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
-	"slices"
+	"errors"
 
 	"arbe.0sk.ar/runner/host/model"
 	"arbe.0sk.ar/runner/thread"
@@ -25,11 +25,7 @@ var decideTool = model.Tool{
 
 // gate asks a cheap model whether the bot should answer what does not name it. If not, or where the model gives no
 // clear answer, it ends the reaction.
-func (r *reaction) gate(ctx context.Context, j Journal, all []thread.Entry) (bool, error) {
-	room, _, _, err := r.Room(ctx, r.worker.id)
-	if err != nil {
-		return false, err
-	}
+func (r *reaction) gate(ctx context.Context, j Journal, all notes, room Room) (bool, error) {
 	asked := j
 	if room.GateModel != "" {
 		asked.Provider, asked.Model = room.GateProvider, room.GateModel
@@ -38,9 +34,14 @@ func (r *reaction) gate(ctx context.Context, j Journal, all []thread.Entry) (boo
 	if err != nil {
 		return false, r.decline(ctx, j, err)
 	}
-	q := Context(newest(all, j), &asked, room, []model.Tool{decideTool}, contextTokens)
+	q := request(all.newest(gateEntries, &j), &asked, room, []model.Tool{decideTool}, contextTokens)
 	q.MaxTokens, q.Must = gateTokens, decideTool.Name
-	reply, err := api.Stream(ctx, q, func(model.Event) {})
+	b := billOf(q, asked.Provider, room, 0)
+	if _, err = r.paid(j, b); err != nil {
+		return false, r.decline(ctx, j, err)
+	}
+	reply, err := r.send(ctx, api, q, b, j, func(model.Event) {})
+	r.context = 0 // of another model's
 	if err != nil {
 		return false, r.decline(ctx, j, err)
 	}
@@ -54,24 +55,17 @@ func (r *reaction) gate(ctx context.Context, j Journal, all []thread.Entry) (boo
 	return false, r.decline(ctx, j, nil)
 }
 
-// newest returns the newest entries of a thread, answers of others to the same triggers among them, and the triggers.
-func newest(all []thread.Entry, j Journal) (some []thread.Entry) {
-	old := max(0, len(all)-gateEntries)
-	for i, e := range all {
-		if i >= old || slices.Contains(j.Chats, e.ID) {
-			some = append(some, e)
-		}
-	}
-	return some
-}
-
 // decline ends a reaction that its gate did not let pass. cause is why the gate could not be asked.
 func (r *reaction) decline(ctx context.Context, j Journal, cause error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	_, failed := errors.AsType[*model.Error](cause)
+	if _, unpaid := errors.AsType[*Unpaid](cause); cause != nil && !failed && !unpaid {
+		return cause // rows that are away: another try, or another host, asks the gate
+	}
 	if cause != nil {
 		r.Log.Info("a gate is not answered", "thread", r.worker.id, "reaction", j.ID, "error", cause)
 	}
-	return r.post(ctx, r.board.endOf(j, thread.ReactionDeclined, "", ""))
+	return r.post(ctx, r.end(j, thread.ReactionDeclined, "", ""))
 }

@@ -12,7 +12,8 @@ type Journal struct {
 	ID  string
 	Bot string
 	thread.Begun
-	At time.Time // of its first claim
+	At    time.Time // of its first claim
+	order int       // place of that in the log
 
 	Claim    int // of its holder
 	Instance string
@@ -22,6 +23,9 @@ type Journal struct {
 	// again.
 	Gated bool
 
+	rest      Used           // by its holder, since the last round
+	roots     []*thread.Root // of the triggers that it answers; nil where no human began a chain
+	invalid   int            // results in a row about invalid arguments
 	cancelled bool
 	released  bool // its holder has let go
 	last      time.Time
@@ -33,6 +37,7 @@ type Journal struct {
 type Round struct {
 	Calls   []model.Call
 	Results []bool
+	Used    Used
 }
 
 // idleClaims is how many holders in a row may die without a round or a result: a reaction that ends its hosts ends.
@@ -44,11 +49,21 @@ func (j *Journal) Crashed() bool { return j.idle >= idleClaims }
 // progress records a round or a result.
 func (j *Journal) progress(e thread.Entry) { j.last, j.idle = e.Received(), 0 }
 
-// Caps bound a reaction.
-type Caps struct {
-	Rounds int
-	Calls  int
-	Wall   time.Duration
+// Last returns when the reaction's newest entry came that shows that somebody works on it, by the server's clock.
+func (j *Journal) Last() time.Time { return j.last }
+
+// End returns the entry that ends the reaction now. Its TS is empty.
+func (j *Journal) End(outcome, class, message string, now time.Time) thread.Entry {
+	calls := 0
+	for _, r := range j.Rounds {
+		calls += len(r.Calls)
+	}
+	usage, cost := j.spent().plus(j.rest).wire()
+	return entry(thread.ReactionEndID(j.ID), j.Bot, thread.ReactionFinished{
+		Type: thread.TypeReactionFinished, Reaction: j.ID, Chats: j.Chats, Outcome: outcome, ErrorClass: class,
+		Message: message, Rounds: len(j.Rounds), Calls: calls, Usage: usage, Cost: cost,
+		DurationMs: now.Sub(j.At).Milliseconds(),
+	})
 }
 
 // Do names what a Step does.
@@ -79,23 +94,25 @@ func Next(j *Journal, caps Caps, now time.Time) Step {
 		return Step{Do: DoFinish, Outcome: thread.ReactionCancelled}
 	case n == 0 && j.Reason == thread.ReasonAmbient && !j.Gated:
 		return Step{Do: DoGate}
-	case n == 0:
-		return Step{Do: DoModel, Tools: true}
 	}
 	var missing []int
 	calls := 0
 	for _, r := range j.Rounds {
 		calls += len(r.Calls)
 	}
-	for i, has := range j.Rounds[n-1].Results {
-		if !has {
-			missing = append(missing, i)
+	if n > 0 {
+		for i, has := range j.Rounds[n-1].Results {
+			if !has {
+				missing = append(missing, i)
+			}
 		}
 	}
 	if len(missing) > 0 {
 		return Step{Do: DoCalls, Round: n - 1, Calls: missing}
 	}
 	return Step{
-		Do: DoModel, Round: n, Tools: n < caps.Rounds && calls < caps.Calls && now.Sub(j.At) < caps.Wall,
+		Do: DoModel, Round: n,
+		Tools: n < caps.Rounds && calls < caps.Calls && now.Sub(j.At) < caps.Wall && j.invalid < mostInvalid &&
+			j.spent().tokens() < caps.Tokens,
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/dispatch"
 	"arbe.0sk.ar/runner/host/model"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -39,10 +40,11 @@ func TestCalls(t *testing.T) {
 			return r, nil
 		}
 		last := r.Messages[len(r.Messages)-1].Parts[0].Result
-		return text("the last result is: " + last.Text), nil
+		_, output, _ := strings.Cut(last.Text, "\n")
+		return text("the last result is: " + strings.TrimSuffix(output, "\n</tool_output>")), nil
 	}, func(s *stage) {
 		tool := &echo{}
-		s.tools = []dispatch.Tool{tool}
+		s.tools = []dispatch.Tool{tool.tool()}
 		s.host()
 		s.say("m1", "ann", "@piet hello")
 		synctest.Wait()
@@ -171,7 +173,7 @@ func TestStop(t *testing.T) {
 				<-ctx.Done()
 				return model.Reply{}, ctx.Err()
 			}, func(s *stage) {
-				s.tools = []dispatch.Tool{&echo{slow: time.Hour}}
+				s.tools = []dispatch.Tool{(&echo{slow: time.Hour}).tool()}
 				s.host()
 				s.say("m1", "ann", "@piet hello")
 				synctest.Wait()
@@ -288,7 +290,7 @@ func TestGate(t *testing.T) {
 				reply.Parts[0].Call.Arguments = json.RawMessage(answer)
 				return reply, nil
 			}, func(s *stage) {
-				s.room.Bots[0].Mode = dispatch.ModeAmbient
+				s.room.Bots[0].Mode = rows.ModeAmbient
 				s.host()
 				s.say("m1", "ann", "hello")
 				time.Sleep(3 * time.Second)
@@ -308,7 +310,7 @@ func TestChain(t *testing.T) {
 		return text(fmt.Sprint("and you? @piet @alma @gus ", n)), nil
 	}, func(s *stage) {
 		for i := range 3 {
-			s.room.Bots[i].Mode = dispatch.ModeAlways
+			s.room.Bots[i].Mode = rows.ModeAlways
 		}
 		s.host()
 		s.host()

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -15,24 +15,33 @@ import (
 )
 
 // round asks the model, and appends its reply. A reply without calls ends the reaction.
-func (r *reaction) round(ctx context.Context, j Journal, all []thread.Entry, step Step) error {
-	reply, err := r.ask(ctx, j, all, step)
-	if failed := (*model.Error)(nil); errors.As(err, &failed) {
-		return r.post(ctx, r.board.endOf(j, thread.ReactionFailed, classes[failed.Kind], failed.Error()))
+func (r *reaction) round(ctx context.Context, j Journal, all notes, room Room, step Step) error {
+	reply, err := r.ask(ctx, j, all, room, step)
+	if unpaid, is := errors.AsType[*Unpaid](err); is {
+		return r.post(ctx, r.end(j, thread.ReactionRefused, "budget", unpaid.Message))
+	} else if failed, is := errors.AsType[*model.Error](err); is {
+		return r.post(ctx, r.end(j, thread.ReactionFailed, classes[failed.Kind], failed.Error()))
 	} else if err != nil {
 		return err
 	}
+	used := r.used
+	r.used = Used{}
+	usage, cost := used.wire()
 	round := thread.Round{
 		Type: thread.TypeRound, Reaction: thread.InReaction{ID: j.ID, Round: step.Round, Depth: j.Depth},
 		Message: thread.Marshal(messageOf(reply.Parts)), StopReason: string(reply.Stop), Provider: j.Provider,
-		Model: cmp.Or(reply.Model, j.Model), Usage: thread.Marshal(reply.Usage),
+		Model: cmp.Or(reply.Model, j.Model), Usage: usage, Cost: cost,
 	}
 	if len(callsOf(round.Message)) > 0 {
 		return r.post(ctx, entry(thread.RoundID(j.ID, step.Round), j.Bot, round))
 	}
-	round.Chats = j.Chats
-	j.Rounds = append(j.Rounds[:len(j.Rounds):len(j.Rounds)], Round{})
-	end := r.board.endOf(j, thread.ReactionAnswered, "", "")
+	r.board.see(func(s *State) {
+		if !s.drive.is { // else its run still gets them
+			round.Chats = j.Chats
+		}
+	})
+	j.Rounds = append(j.Rounds[:len(j.Rounds):len(j.Rounds)], Round{Used: used})
+	end := r.end(j, thread.ReactionAnswered, "", "")
 	return r.post(ctx, entry(thread.RoundID(j.ID, step.Round), j.Bot, round), end)
 }
 
@@ -43,20 +52,25 @@ var classes = map[model.Kind]string{
 }
 
 // ask asks the model until it has replied, as often as the kind of each error allows.
-func (r *reaction) ask(ctx context.Context, j Journal, all []thread.Entry, step Step) (model.Reply, error) {
+func (r *reaction) ask(ctx context.Context, j Journal, all notes, room Room, step Step) (model.Reply, error) {
 	api, err := r.Model(ctx, r.worker.id, j.Provider)
-	if err != nil {
-		return model.Reply{}, err
-	}
-	room, _, _, err := r.Room(ctx, r.worker.id)
 	if err != nil {
 		return model.Reply{}, err
 	}
 	tries := tries{began: time.Now(), budget: contextTokens, wait: time.Second}
 	for {
-		q := Context(shown(all, j.ID), &j, room, r.specs(), tries.budget)
-		q.MaxTokens, q.NoCalls = outputTokens, !step.Tools
-		reply, err := r.stream(ctx, api, q, j, step.Round)
+		q := request(all.of(&j), &j, room, r.specs(&j), tries.budget)
+		q.MaxTokens = j.caps().Output
+		b := billOf(q, j.Provider, room, r.context)
+		left, err := r.paid(j, b)
+		if err != nil {
+			return model.Reply{}, err
+		}
+		q.NoCalls = !step.Tools || b.most > left
+		reply, err := r.stream(ctx, api, q, b, j, step.Round)
+		if q.NoCalls {
+			reply = withoutCalls(reply)
+		}
 		if err == nil && len(reply.Parts) == 0 && reply.Stop != model.StopRefused {
 			if tries.empty++; tries.empty > 1 {
 				reply.Parts = []model.Part{{Text: "(no answer)"}}
@@ -73,6 +87,15 @@ func (r *reaction) ask(ctx context.Context, j Journal, all []thread.Entry, step 
 			return reply, cmp.Or[error](ctx.Err(), err)
 		}
 	}
+}
+
+// withoutCalls returns a reply without the calls that its provider must not have made: it is the last one.
+func withoutCalls(r model.Reply) model.Reply {
+	r.Parts = slices.DeleteFunc(r.Parts, func(p model.Part) bool { return p.Call != nil })
+	if r.Stop == model.StopCalls {
+		r.Stop = model.StopEnd
+	}
+	return r
 }
 
 // tries are the requests for one round so far.
@@ -102,22 +125,6 @@ func (t *tries) after(failed *model.Error) (delay time.Duration, again bool) {
 	return 0, false
 }
 
-// shown returns the entries that a reaction's model is shown: those before its first claim, and its own.
-func shown(all []thread.Entry, id string) (before []thread.Entry) {
-	for i, e := range all {
-		if e.ID == thread.ReactionClaimID(id, 0) {
-			before = all[:i:i]
-			for _, own := range all[i:] {
-				if strings.HasPrefix(own.ID, id+".") {
-					before = append(before, own)
-				}
-			}
-			return before
-		}
-	}
-	return all
-}
-
 // The pace of deltas.
 const (
 	deltaEvery = 400 * time.Millisecond
@@ -128,12 +135,12 @@ const (
 
 // stream asks the model once, and posts the text as it comes.
 func (r *reaction) stream(
-	ctx context.Context, api model.Model, q model.Request, j Journal, round int,
+	ctx context.Context, api model.Model, q model.Request, b bill, j Journal, round int,
 ) (reply model.Reply, err error) {
 	d := deltas{reaction: r, journal: j, round: round, ready: make(chan struct{}, 1), quit: make(chan struct{})}
 	var posting sync.WaitGroup
 	posting.Go(func() { d.run(ctx) })
-	reply, err = api.Stream(ctx, q, d.add)
+	reply, err = r.send(ctx, api, q, b, j, d.add)
 	close(d.quit)
 	posting.Wait()
 	return reply, err
@@ -199,6 +206,8 @@ func (d *deltas) post(ctx context.Context) {
 	e := entry(thread.DeltaID(d.id, d.round, d.claim, d.deltas), d.journal.Bot, p)
 	e.TS = thread.Stamp(d.board.time())
 	d.reaction.deltas++
+	ctx, cancel := context.WithTimeout(ctx, aliveEvery) // the round does not wait for them
+	defer cancel()
 	if err := d.board.thread.Append(ctx, e); err != nil {
 		d.Log.Debug("a delta is not posted", "reaction", d.id, "error", err)
 	}

@@ -13,18 +13,9 @@ import (
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
 
+	"arbe.0sk.ar/runner/host/model/price"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
-)
-
-// Mode is when a bot reacts to a trigger that does not name it.
-type Mode string
-
-// The modes.
-const (
-	ModeMention Mode = "mention" // never
-	ModeAmbient Mode = "ambient" // where a cheap model finds that it should, some seconds later
-	ModeAlways  Mode = "always"
-	ModeOff     Mode = "off" // never, and not where it is named either
 )
 
 // Bot is a bot of a thread's house, as it is on that thread.
@@ -32,12 +23,14 @@ type Bot struct {
 	ID           string // a UUID
 	Name         string
 	Joined       time.Time // the house
-	Mode         Mode
+	Mode         string    // of package rows: when it reacts to what does not name it
 	AmbientDelay time.Duration
-	Cooldown     time.Duration // of ModeAlways, for triggers of bots
+	Cooldown     time.Duration // of rows.ModeAlways, for triggers of bots
 	Provider     string        // of the model
 	Model        string        // the provider's name of it; "" where the bot has none, and can't answer
 	Instructions string
+	Tools        map[string]bool // what the house's settings say of which tools
+	Caps         rows.Caps       // of its reactions, where they are not the usual ones
 }
 
 // Member is a human member of a house.
@@ -50,12 +43,18 @@ type Member struct {
 type Room struct {
 	Thread string // names
 	House  string
+
+	HouseID     string
+	Environment string // of the thread's box, by its id; "" for none
+
 	Off    bool   // nobody reacts
 	Closed bool   // nobody may write
 	Driver string // the bot that drives the thread by runs; "" for none
 
 	// The house's model for gates; "" for the bot's own.
 	GateProvider, GateModel string
+
+	Prices map[string]price.Price // of the house, by PROVIDER/NAME: they go before those of package price
 
 	Bots   []Bot    // of the house, but archived ones
 	Humans []Member // of the house
@@ -70,7 +69,7 @@ func (r Room) bot(id string) (Bot, bool) {
 	return r.Bots[i], true
 }
 
-// name returns the name of a member, and whether it is a human, a bot or nobody of the house.
+// name returns the label of a member, and whether it is a human, a bot or nobody of the house.
 func (r Room) name(id string) (name, kind string) {
 	name, kind = "somebody", "no member"
 	if b, ok := r.bot(id); ok {
@@ -78,7 +77,7 @@ func (r Room) name(id string) (name, kind string) {
 	} else if i := slices.IndexFunc(r.Humans, func(m Member) bool { return m.ID == id }); i >= 0 {
 		name, kind = r.Humans[i].Name, "human"
 	}
-	return strings.NewReplacer("[", "(", "]", ")", "\n", " ").Replace(name), kind // brackets begin what others wrote
+	return label(name), kind
 }
 
 // Caps of a selection.
@@ -88,6 +87,12 @@ const (
 	maxUnasked  = 3  // bots that react to one trigger without being named
 	maxMentions = 8  // bots that react to one trigger since they are named
 )
+
+// resumes reports whether a run may be launched for the chat that it is to take: its author is still of the house.
+func (r Room) resumes(x Resume) bool {
+	_, is := r.bot(x.Bot)
+	return is && x.Bot == r.Driver && r.human(x.Author) && !r.Off && !r.Closed
+}
 
 func (r Room) human(id string) bool {
 	return slices.ContainsFunc(r.Humans, func(m Member) bool { return m.ID == id })
@@ -155,15 +160,15 @@ func (x *selection) reason(b Bot) string {
 	switch {
 	case b.ID == x.Driver && x.final:
 		return "" // its runs take in chats alone
-	case b.ID == x.Driver:
+	case b.ID == x.Driver && !x.Off:
 		return thread.ReasonDriver
 	case slices.Contains(x.names, b.ID):
 		return thread.ReasonMention
 	case x.Driver != "" || x.Off:
 		return ""
-	case b.Mode == ModeAlways:
+	case b.Mode == rows.ModeAlways:
 		return thread.ReasonAlways
-	case b.Mode == ModeAmbient:
+	case b.Mode == rows.ModeAmbient:
 		return thread.ReasonAmbient
 	}
 	return ""
@@ -174,7 +179,7 @@ func (x *selection) refusal(b Bot, reason string) string {
 	switch {
 	case reason == thread.ReasonDriver:
 		return ""
-	case x.Off || b.Mode == ModeOff:
+	case x.Off || b.Mode == rows.ModeOff:
 		return thread.ReasonMode
 	case x.depth >= maxDepth:
 		return thread.ReasonDepth
@@ -200,7 +205,7 @@ const mostText = 128 << 10
 
 // named returns the ids of the bots that a trigger names.
 func (t Trigger) named(bots []Bot) []string {
-	ids := Mentions(t.Text, bots)
+	ids, _ := Mentions(t.Text, bots)
 	for _, b := range bots {
 		if slices.Contains(t.Mentions, b.ID) && !slices.Contains(ids, b.ID) {
 			ids = append(ids, b.ID)
@@ -211,13 +216,13 @@ func (t Trigger) named(bots []Bot) []string {
 
 // Mentions returns the ids of the bots that a text names: @Name, @"Two Words", or @ and the first 8 characters of the
 // id. Case does not count, of several names the longest counts, and what is in code or in a quote names nobody. A name
-// that two bots have names none of them.
-func Mentions(source string, bots []Bot) (ids []string) {
+// that two bots have names none of them: it is in shared, in lower case.
+func Mentions(source string, bots []Bot) (ids, shared []string) {
 	if len(source) > mostText {
 		source = source[:mostText]
 	}
 	if !strings.Contains(source, "@") {
-		return nil
+		return nil, nil
 	}
 	called := map[string][]string{} // ids by what a bot is called
 	for _, b := range bots {
@@ -240,14 +245,24 @@ func Mentions(source string, bots []Bot) (ids []string) {
 				if name == "" || !begins(words[i+1:], name) {
 					continue
 				}
-				if who := called[name]; len(who) == 1 && !slices.Contains(ids, who[0]) {
-					ids = append(ids, who[0])
+				if who := called[name]; len(who) == 1 {
+					ids = with(ids, who[0])
+				} else {
+					shared = with(shared, name)
 				}
 				break
 			}
 		}
 	}
-	return ids
+	return ids, shared
+}
+
+// with adds a value to a list that has each one once.
+func with(list []string, value string) []string {
+	if slices.Contains(list, value) {
+		return list
+	}
+	return append(list, value)
 }
 
 // begins reports whether a text begins with a name as a whole word, or with the name in quotes.

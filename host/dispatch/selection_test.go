@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/dispatch"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -21,12 +22,12 @@ const (
 )
 
 // room is a house of ann with piet, alma, gus and tina, in the order in which they joined.
-func room(modes ...dispatch.Mode) dispatch.Room {
+func room(modes ...string) dispatch.Room {
 	r := dispatch.Room{Humans: []dispatch.Member{{ID: "ann", Name: "ann"}}}
 	for i, name := range []string{"Piet", "Alma", "Gus", "Tina"} {
 		b := dispatch.Bot{
 			ID: []string{piet, alma, gus, tina}[i], Name: name, Joined: epoch.Add(-time.Duration(9-i) * time.Hour),
-			Mode: dispatch.ModeMention, AmbientDelay: 4 * time.Second, Cooldown: 30 * time.Second,
+			Mode: rows.ModeMention, AmbientDelay: 4 * time.Second, Cooldown: 30 * time.Second,
 		}
 		if i < len(modes) {
 			b.Mode = modes[i]
@@ -107,17 +108,19 @@ func TestSelect(t *testing.T) {
 			},
 		}}
 	}
-	off := room(dispatch.ModeAlways)
+	off := room(rows.ModeAlways)
 	off.Off = true
-	driven := room(dispatch.ModeMention, dispatch.ModeAlways, dispatch.ModeAmbient)
+	driven := room(rows.ModeMention, rows.ModeAlways, rows.ModeAmbient)
 	driven.Driver = piet
+	drivenOff := driven
+	drivenOff.Off = true
 	young := room()
 	young.Bots[1].Joined = epoch.Add(time.Hour)
 	nine := dispatch.Room{Humans: []dispatch.Member{{ID: "ann", Name: "ann"}}}
 	for i := range 9 {
 		nine.Bots = append(nine.Bots, dispatch.Bot{ID: fmt.Sprintf("%08d", i), Name: fmt.Sprint("b", i)})
 	}
-	always := room(dispatch.ModeAlways, dispatch.ModeAlways, dispatch.ModeAlways, dispatch.ModeAlways)
+	always := room(rows.ModeAlways, rows.ModeAlways, rows.ModeAlways, rows.ModeAlways)
 	for name, tt := range map[string]struct {
 		lines []line
 		room  dispatch.Room
@@ -130,17 +133,17 @@ func TestSelect(t *testing.T) {
 		"a stranger's chat":      {[]line{chat("m1", "eve", "hello @alma")}, room(), "1: alma react mention"},
 		"over the mode":          {[]line{chat("m1", "ann", "@piet")}, room("ambient"), "0 ann: piet react mention"},
 		"always":                 {[]line{chat("m1", "ann", "hello")}, room("always"), "0 ann: piet react always"},
-		"off":                    {[]line{chat("m1", "ann", "hello")}, room(dispatch.ModeOff), "0 ann:"},
-		"off, and named":         {[]line{chat("m1", "ann", "@piet")}, room(dispatch.ModeOff), "0 ann: piet skip mode"},
+		"off":                    {[]line{chat("m1", "ann", "hello")}, room(rows.ModeOff), "0 ann:"},
+		"off, and named":         {[]line{chat("m1", "ann", "@piet")}, room(rows.ModeOff), "0 ann: piet skip mode"},
 		"a thread that is off":   {[]line{chat("m1", "ann", "@alma")}, off, "0 ann: alma skip mode"},
 		"newer than the trigger": {[]line{chat("m1", "ann", "@alma")}, young, "0 ann:"},
 		"ambient waits": {
 			[]line{chat("m1", "ann", "hello")},
-			room(dispatch.ModeAmbient),
+			room(rows.ModeAmbient),
 			"0 ann: piet react ambient 2026-06-01T00:00:04.000Z",
 		},
 		"ambient of a bot does not": {
-			[]line{chat("m1", alma, "hello")}, room(dispatch.ModeAmbient), "1: piet react ambient",
+			[]line{chat("m1", alma, "hello")}, room(rows.ModeAmbient), "1: piet react ambient",
 		},
 		"depth 7":     {[]line{via(7)}, room(), "7 ann: alma react mention"},
 		"depth 8":     {[]line{via(8)}, room(), "8 ann: alma skip depth"},
@@ -161,21 +164,25 @@ func TestSelect(t *testing.T) {
 		"20 turns":              {answers(20, chat("m2", gus, "@piet")), room(), "1: piet skip cap"},
 		"20 turns, and a human": {answers(20, chat("m2", "ann", "@piet")), room(), "0 ann: piet react mention"},
 		"within its cooldown": {
-			answers(1, chat("m2", piet, "hello")), room("", "", dispatch.ModeAlways), "1: gus skip cooldown",
+			answers(1, chat("m2", piet, "hello")), room("", "", rows.ModeAlways), "1: gus skip cooldown",
 		},
 		"within its cooldown, of a human": {
-			answers(1, chat("m2", "ann", "hello")), room("", "", dispatch.ModeAlways), "0 ann: gus react always",
+			answers(1, chat("m2", "ann", "hello")), room("", "", rows.ModeAlways), "0 ann: gus react always",
 		},
 		"within its cooldown, named": {
-			answers(1, chat("m2", piet, "@gus")), room("", "", dispatch.ModeAlways), "1: gus react mention",
+			answers(1, chat("m2", piet, "@gus")), room("", "", rows.ModeAlways), "1: gus react mention",
 		},
 		"the cooldown is over": {
-			answers(1, append(seconds(30), chat("m2", piet, "hello"))...), room("", "", dispatch.ModeAlways),
+			answers(1, append(seconds(30), chat("m2", piet, "hello"))...), room("", "", rows.ModeAlways),
 			"1: gus react always",
 		},
 		"a driven thread": {
 			[]line{chat("m1", "ann", "go on, @gus")}, driven, "0 ann: piet react driver, gus react mention",
 		},
+		"a driven thread that is off": {
+			[]line{chat("m1", "ann", "go on, @piet")}, drivenOff, "0 ann: piet skip mode",
+		},
+		"a driven thread that is off, and nobody named": {[]line{chat("m1", "ann", "go on")}, drivenOff, "0 ann:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -220,8 +227,8 @@ func shown(d thread.Decided, r dispatch.Room) string {
 func TestSelectAny(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
-	modes := []dispatch.Mode{
-		dispatch.ModeMention, dispatch.ModeAmbient, dispatch.ModeAlways, dispatch.ModeOff, "",
+	modes := []string{
+		rows.ModeMention, rows.ModeAmbient, rows.ModeAlways, rows.ModeOff, "",
 	}
 	for range 5000 {
 		r := room(modes[rnd.IntN(5)], modes[rnd.IntN(5)], modes[rnd.IntN(5)], modes[rnd.IntN(5)])
@@ -289,8 +296,12 @@ func TestMentions(t *testing.T) {
 		"":                           "",
 	} {
 		var got []string
-		for _, id := range dispatch.Mentions(text, bots) {
+		ids, shared := dispatch.Mentions(text, bots)
+		for _, id := range ids {
 			got = append(got, id[:1])
+		}
+		if (strings.Join(shared, " ") == "gus") != (text == "@gus") {
+			t.Errorf("%.40q has the shared names %q", text, shared)
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("%.40q names %v, want %q", text, got, want)

@@ -17,6 +17,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/jetstream"
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/model"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/test/natsserver"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -226,7 +227,7 @@ func (h *host) react(id string, yield func(string) bool) bool {
 		if j == nil || j.Instance != h.instance {
 			return true
 		}
-		switch step := dispatch.Next(j, dispatch.Caps{Rounds: 25, Calls: 50, Wall: time.Hour}, h.now); step.Do {
+		switch step := dispatch.Next(j, dispatch.CapsOf(rows.Caps{}), h.now); step.Do {
 		case dispatch.DoFinish:
 			h.append(h.end(j, step.Outcome))
 		case dispatch.DoGate:
@@ -307,7 +308,7 @@ func schedule(t *testing.T, l *log.Log, name string, seed uint64, broken wrong) 
 	for i, name := range []string{"piet", "alma", "gus"} {
 		w.room.Bots = append(w.room.Bots, dispatch.Bot{
 			ID: fmt.Sprintf("%08d-b", i), Name: name, AmbientDelay: 4 * time.Second, Cooldown: 30 * time.Second,
-			Mode: []dispatch.Mode{dispatch.ModeMention, dispatch.ModeMention, dispatch.ModeAmbient}[w.rnd.IntN(3)],
+			Mode: []string{rows.ModeMention, rows.ModeMention, rows.ModeAmbient}[w.rnd.IntN(3)],
 		})
 	}
 	w.room.Humans = []dispatch.Member{{ID: "ann", Name: "ann"}}

@@ -27,6 +27,15 @@ type board struct {
 	list []thread.Entry
 	grew []chan<- string // of hosts
 	away bool
+	fail func(entries []thread.Entry) error // of each append and, with none, of each read; nil for none
+	lags bool                               // reads are without decisions, as of a server that is behind
+}
+
+// failing sets what goes wrong from now on.
+func (b *board) failing(fail func(entries []thread.Entry) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fail = fail
 }
 
 func (b *board) setAway(away bool) {
@@ -41,11 +50,19 @@ func (b *board) Read(ctx context.Context, from string, f func(thread.Entry)) (st
 	if b.away || ctx.Err() != nil {
 		return from, time.Time{}, errors.New("the server is away")
 	}
+	if b.fail != nil {
+		if err := b.fail(nil); err != nil {
+			return from, time.Time{}, err
+		}
+	}
 	var n int
 	if _, err := fmt.Sscan(from, &n); err != nil {
 		b.t.Error(err)
 	}
-	for _, e := range b.list[n:] {
+	for i, e := range b.list[n:] {
+		if b.lags && strings.HasSuffix(e.ID, ".decided") {
+			return fmt.Sprint(n + i), time.Now(), nil
+		}
 		if !strings.Contains(e.ID, ".d.") {
 			f(e)
 		}
@@ -59,6 +76,11 @@ func (b *board) Append(ctx context.Context, entries ...thread.Entry) error {
 	if b.away || ctx.Err() != nil {
 		return errors.New("the server is away")
 	}
+	if b.fail != nil {
+		if err := b.fail(entries); err != nil {
+			return err
+		}
+	}
 	var fresh []thread.Entry
 	for _, e := range entries {
 		i := slices.IndexFunc(b.list, func(x thread.Entry) bool { return x.ID == e.ID })
@@ -69,6 +91,9 @@ func (b *board) Append(ctx context.Context, entries ...thread.Entry) error {
 		case string(b.list[i].Payload) != string(e.Payload):
 			return dispatch.ErrTaken
 		}
+	}
+	if len(fresh) == 0 {
+		return nil
 	}
 	b.list = append(b.list, fresh...)
 	for _, grew := range b.grew {
@@ -81,6 +106,8 @@ func (b *board) Append(ctx context.Context, entries ...thread.Entry) error {
 type link struct {
 	*board
 	dead atomic.Bool // nothing arrives any more
+	slow atomic.Bool // what is appended arrives a second later
+	lost atomic.Bool // appends fail
 }
 
 // wait waits while the host is dead: what seems so may be frozen, and continue later.
@@ -97,6 +124,12 @@ func (l *link) Read(ctx context.Context, from string, f func(thread.Entry)) (str
 
 func (l *link) Append(ctx context.Context, entries ...thread.Entry) error {
 	l.wait(ctx)
+	if l.slow.Load() {
+		pause.For(ctx, time.Second)
+	}
+	if l.lost.Load() {
+		return errors.New("the server is away")
+	}
 	return l.board.Append(ctx, entries...)
 }
 
@@ -176,15 +209,25 @@ type stage struct {
 	*board
 	*api
 	room  dispatch.Room
+	rows  error // that the rooms can't be read
+	none  bool  // there is no row
+	looks int   // at the rows
 	hosts []*running
 	tools []dispatch.Tool
+	purse *purse // nil for no limits of money
+
+	settled []string // offsets
+	resume  func(ctx context.Context, h *running, r dispatch.Resume) error
 }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // running is a host that dispatches.
 type running struct {
 	link
-	grew chan string
-	stop func() // and wait
+	grew  chan string
+	stop  func() // and wait
+	ended chan bool
 }
 
 // play runs a test with a thread on which a model answers.
@@ -208,24 +251,36 @@ func play(t *testing.T, answer scripted, f func(s *stage)) {
 func (s *stage) host() *running {
 	r := &running{link: link{board: s.board}, grew: make(chan string, 100)}
 	h := &dispatch.Host{
-		Instance: fmt.Sprint("i", len(s.hosts)), Reactions: 2, Log: slog.New(slog.DiscardHandler), Tools: s.tools,
+		Instance: fmt.Sprint("i", len(s.hosts)), Reactions: 2, Log: discard(), Tools: s.tools,
 		Threads: func(string) dispatch.Thread { return &r.link },
 		Room: func(context.Context, string) (dispatch.Room, time.Time, bool, error) {
 			s.board.mu.Lock()
 			defer s.board.mu.Unlock()
-			return s.room, time.Time{}, true, nil
+			s.looks++
+			return s.room, time.Time{}, !s.none, s.rows
+		},
+		Settled: func(_ context.Context, _, upto string) {
+			s.board.mu.Lock()
+			defer s.board.mu.Unlock()
+			s.settled = append(s.settled, upto)
 		},
 		Model: func(context.Context, string, string) (model.Model, error) { return s.api, nil },
 	}
+	if s.resume != nil {
+		h.Resume = func(ctx context.Context, _ string, x dispatch.Resume) error { return s.resume(ctx, r, x) }
+	}
+	if s.purse != nil {
+		h.Reserve = s.purse.reserve
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan bool)
+	r.ended = make(chan bool)
 	go func() {
-		defer close(ended)
+		defer close(r.ended)
 		h.Run(ctx, r.grew)
 	}()
 	r.stop = func() {
 		cancel()
-		<-ended
+		<-r.ended
 	}
 	s.hosts = append(s.hosts, r)
 	s.board.mu.Lock()
@@ -249,11 +304,13 @@ type echo struct {
 	slow time.Duration
 }
 
-func (e *echo) Spec() model.Tool {
-	return model.Tool{Name: "echo", Schema: json.RawMessage(`{"type":"object"}`)}
+func (e *echo) tool() dispatch.Tool {
+	return dispatch.Tool{
+		Tool: model.Tool{Name: "echo", Schema: json.RawMessage(`{"type":"object"}`)}, Run: e.run,
+	}
 }
 
-func (e *echo) Run(ctx context.Context, c dispatch.ToolCall) (dispatch.ToolResult, error) {
+func (e *echo) run(ctx context.Context, c dispatch.ToolCall) (dispatch.ToolResult, error) {
 	e.mu.Lock()
 	if !slices.Contains(e.keys, c.Key) {
 		e.keys = append(e.keys, c.Key)

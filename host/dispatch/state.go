@@ -5,6 +5,15 @@
 // stands on the thread, under ids made of what it answers: of two hosts that do the same thing one gets the id. So any
 // number of hosts may dispatch, each may die at any moment, and another continues where the log ends.
 //
+// A tool's call is run from a round on the thread, with a key made of its place there: each try, by whichever host, has
+// the key of the first one, so it finds what that has begun. A result on the thread ends the tries, also that of a call
+// which is given up. What the last try has begun may still come about, under the same key: once, as the effect of
+// this call. What the model calls again has another key. That is a second effect, which the model has asked for, and it
+// was shown that the first may be there.
+//
+// The bot that drives a thread reacts by a run of its coding agent instead. The log is the queue of these runs, too: a
+// chat of a human that no run has had is launched a run for, once, when no run is open.
+//
 // State is the fold of a thread's log, State.Select decides on a trigger, Next returns a reaction's next step, and
 // Context has what its model is shown: they read no clock, no file and no row, and post nothing. Host does the work.
 package dispatch
@@ -61,13 +70,14 @@ type State struct {
 	ended     map[string]time.Time
 	finals    int
 	human     int // finals before the newest trigger of depth 0
+	drive     drive
 }
 
 // NewState returns the state of an empty thread. What the thread's server received before since is no trigger.
 func NewState(threadID string, since time.Time) *State {
 	return &State{
 		threadID: threadID, since: since, open: map[string]*Journal{},
-		begun: map[string]int{}, ended: map[string]time.Time{},
+		begun: map[string]int{}, ended: map[string]time.Time{}, drive: drive{threadID: threadID},
 	}
 }
 
@@ -78,6 +88,7 @@ func (s *State) Add(e thread.Entry) {
 	if err != nil {
 		return
 	}
+	s.drive.add(f, e)
 	switch f.Type {
 	case thread.TypeChat:
 		s.chat(e)
@@ -106,34 +117,75 @@ func add[T any](e thread.Entry, f func(e thread.Entry, p T)) {
 	}
 }
 
-func (s *State) chat(e thread.Entry) {
-	var p struct {
-		Text     string
-		RunID    string
-		Session  json.RawMessage
-		Quiet    bool
-		Mentions []string
-		Via      *thread.Via
+// chat is the payload of a chat.
+type chat struct {
+	Text     string
+	RunID    string
+	Session  json.RawMessage
+	Quiet    bool
+	Mentions []string
+	Via      *thread.Via
+}
+
+// no returns why a chat with an id is no trigger; "" for one that is.
+func (c chat) no(id string) string {
+	switch {
+	case c.Session != nil:
+		return "it is a line of an agent's session"
+	case c.RunID != "":
+		return "it is the prompt of a run"
+	case c.Quiet || thread.IsHostID(id): // of a host that does not mark it
+		return "it is the result of a task"
 	}
-	if json.Unmarshal(e.Payload, &p) != nil || p.RunID != "" || p.Session != nil || p.Quiet ||
-		thread.IsHostID(e.ID) { // the result of a task, from a host that does not mark it
+	return ""
+}
+
+// NoTrigger returns why no bot reacts to an entry of this kind; "" for a trigger.
+func NoTrigger(e thread.Entry) string {
+	switch thread.TypeOf(e.Payload) {
+	case thread.TypeChat:
+		why := "it can't be read"
+		add(e, func(e thread.Entry, c chat) { why = c.no(e.ID) })
+		return why
+	case thread.TypeRound:
+		why := "it is a line of an agent's session"
+		add(e, func(_ thread.Entry, p thread.Round) {
+			switch {
+			case p.Reaction.ID == "":
+			case len(callsOf(p.Message)) > 0:
+				why = "it is no bot's last reply: it calls tools"
+			default:
+				why = ""
+			}
+		})
+		return why
+	}
+	return "it is neither a chat nor a bot's reply"
+}
+
+func (s *State) chat(e thread.Entry) {
+	var p chat
+	if json.Unmarshal(e.Payload, &p) != nil || p.no(e.ID) != "" {
 		return
 	}
 	t := Trigger{ID: e.ID, Author: e.AuthorID, Text: p.Text, Mentions: p.Mentions}
 	if v := p.Via; v != nil {
 		t.via, t.depth, t.root = true, v.Depth, v.Root
 	}
-	s.place(e, t)
+	if s.place(e, t) {
+		s.drive.chat(e)
+	}
 }
 
-// place adds a trigger.
-func (s *State) place(e thread.Entry, t Trigger) {
+// place adds a trigger, unless it is too old to be one.
+func (s *State) place(e thread.Entry, t Trigger) bool {
 	t.At = e.Received()
 	if t.At.Before(s.since) {
-		return
+		return false
 	}
 	t.order, t.turns, t.ended = s.entries, s.finals, maps.Clone(s.ended)
 	s.undecided = append(s.undecided, t)
+	return true
 }
 
 func (s *State) decided(_ thread.Entry, p thread.Decided) {
@@ -143,6 +195,7 @@ func (s *State) decided(_ thread.Entry, p thread.Decided) {
 	}
 	t := s.undecided[i]
 	s.undecided = slices.Delete(s.undecided, i, i+1)
+	s.drive.decided(p)
 	if p.Depth == 0 {
 		s.human = max(s.human, t.turns)
 	}
@@ -166,11 +219,15 @@ func (s *State) claimed(e thread.Entry, p thread.ReactionClaimed) {
 	j := s.open[p.Reaction]
 	switch {
 	case p.Begun != nil && p.Claim == 0 && j == nil:
-		j = &Journal{ID: p.Reaction, Bot: p.AgentID, Begun: *p.Begun, At: e.Received()}
+		j = &Journal{ID: p.Reaction, Bot: p.AgentID, Begun: *p.Begun, At: e.Received(), order: s.entries}
 		s.open[j.ID] = j
 		s.begun[j.Bot]++
 		s.waiting = slices.DeleteFunc(s.waiting, func(w Waiting) bool {
-			return w.Bot == j.Bot && slices.Contains(j.Chats, w.Trigger)
+			taken := w.Bot == j.Bot && slices.Contains(j.Chats, w.Trigger)
+			if taken {
+				j.roots = append(j.roots, w.Root)
+			}
+			return taken
 		})
 	case j == nil || p.Claim <= j.Claim:
 		return
@@ -194,7 +251,7 @@ func (s *State) round(e thread.Entry, p thread.Round) {
 		return
 	}
 	calls := callsOf(p.Message)
-	j.Rounds = append(j.Rounds, Round{Calls: calls, Results: make([]bool, len(calls))})
+	j.Rounds = append(j.Rounds, Round{Calls: calls, Results: make([]bool, len(calls)), Used: usedOf(p)})
 	j.progress(e)
 	if len(calls) == 0 {
 		s.place(e, Trigger{
@@ -215,6 +272,9 @@ func (s *State) result(e thread.Entry, p thread.CallResult) {
 			r.Results[i] = true
 			j.Rounds = slices.Clone(j.Rounds)
 			j.Rounds[p.Reaction.Round] = r
+			if j.invalid++; !p.Invalid {
+				j.invalid = 0
+			}
 			j.progress(e)
 		}
 	}
@@ -238,14 +298,30 @@ func (s *State) finished(e thread.Entry, p thread.ReactionFinished) {
 	}
 }
 
+// Undecided returns a trigger without a decision; false where the state has no such trigger.
+func (s *State) Undecided(id string) (Trigger, bool) {
+	i := slices.IndexFunc(s.undecided, func(t Trigger) bool { return t.ID == id })
+	if i < 0 {
+		return Trigger{}, false
+	}
+	return s.undecided[i], true
+}
+
 // Reaction returns the journal of an open reaction; nil for none.
 func (s *State) Reaction(id string) *Journal { return s.open[id] }
+
+// quiet reports whether nothing is open: no trigger without a decision, none that waits for a bot or a run, and no
+// reaction.
+func (s *State) quiet() bool {
+	return len(s.undecided)+len(s.waiting)+len(s.open) == 0 && !s.drive.waits()
+}
 
 // Work has what a host can do on a thread now.
 type Work struct {
 	Decide []Trigger // by Select, in the order of the log
 	Start  []Start   // a new reaction each
 	Take   []Journal // open reactions whose holder is silent or has let go
+	Resume []Resume  // runs that chats of a driven thread wait for: one of them takes all
 	Due    time.Time // when there may be more without a new entry; zero for never
 }
 
@@ -261,7 +337,7 @@ const mostDelay = 30 * time.Second
 
 // Open returns what can be done now, by the server's clock.
 func (s *State) Open(now time.Time) (w Work) {
-	w.Decide = slices.Clone(s.undecided)
+	w.Decide, w.Resume = slices.Clone(s.undecided), s.drive.open()
 	busy := map[string]bool{}
 	for _, j := range s.open {
 		busy[j.Bot] = true

@@ -54,7 +54,6 @@ func TestOpen(t *testing.T) {
 			[]line{chat("t2.r1.result", piet, "@alma"), chat("t2.r1.result.corrected", piet, "@alma")}, 0, "",
 		},
 		"a decision":           {mentioned, 1, "start piet.0 m1 mention"},
-		"a driver's":           {[]line{mentioned[0], decided("m1", 0, react(piet, thread.ReasonDriver))}, 1, ""},
 		"a bot that may not":   {[]line{mentioned[0], decided("m1", 0, thread.Choice{AgentID: piet})}, 1, ""},
 		"a claim":              {taken, 3, "due 22"},
 		"a silent holder":      {taken, 22, "take 1"},
@@ -135,10 +134,52 @@ func open(s *dispatch.State, now time.Time) string {
 			all = append(all, fmt.Sprint("take ", j.Claim+1))
 		}
 	}
+	for _, r := range w.Resume {
+		all = append(all, fmt.Sprint("resume ", r.Chat, " of ", r.Author))
+		if !r.From.IsZero() {
+			all = append(all, fmt.Sprint("from ", r.From.Sub(epoch).Seconds()))
+		}
+	}
 	if !w.Due.IsZero() {
 		all = append(all, fmt.Sprint("due ", w.Due.Sub(epoch).Seconds()))
 	}
 	return strings.NewReplacer(names...).Replace(strings.Join(all, ", "))
+}
+
+// A reaction's newest sign of work is a claim, a sign of life, a round or a result, of its present holder.
+func TestLast(t *testing.T) {
+	t.Parallel()
+	first := thread.ReactionID("t1", piet, 0)
+	s := stateOf(chat("m1", "ann", "@piet"), decided("m1", 0, react(piet, thread.ReasonMention)),
+		claimed(piet, 0, 0, "m1"))
+	for i, tt := range []struct {
+		id      string
+		payload any
+		is      bool
+	}{
+		{"m2", thread.Chat{Type: thread.TypeChat, Text: "and?"}, false},
+		{thread.ReactionAliveID(first, 0, 0), thread.ReactionAlive{Type: thread.TypeReactionAlive, Reaction: first}, true},
+		{thread.DeltaID(first, 0, 0, 0), thread.Delta{Type: thread.TypeDelta, Text: "x"}, false},
+		{thread.ReactionClaimID(first, 1), thread.ReactionClaimed{
+			Type: thread.TypeReactionClaimed, Reaction: first, Claim: 1, AgentID: piet,
+		}, true},
+		{thread.ReactionAliveID(first, 0, 1), thread.ReactionAlive{Type: thread.TypeReactionAlive, Reaction: first}, false},
+		{thread.RoundID(first, 0), thread.Round{
+			Type: thread.TypeRound, Reaction: thread.InReaction{ID: first}, Message: []byte(`{"role":"assistant",` +
+				`"content":[{"type":"toolCall","id":"c0","name":"echo","arguments":{}}]}`),
+		}, true},
+		{thread.CallResultID(first, 0, 0), thread.CallResult{
+			Type: thread.TypeResult, Reaction: thread.InReaction{ID: first}, Message: []byte(`{}`),
+		}, true},
+	} {
+		before, at := s.Reaction(first).Last(), after(100+i)
+		e := entry(tt.id, piet, tt.payload)
+		e.At = thread.Stamp(at)
+		s.Add(e)
+		if now := s.Reaction(first).Last(); now.Equal(at) != tt.is || !tt.is && !now.Equal(before) {
+			t.Errorf("%s at %v: the last is %v", tt.id, at, now)
+		}
+	}
 }
 
 // What was before the house has begun to dispatch is nobody's.
@@ -171,6 +212,13 @@ func TestNext(t *testing.T) {
 			Type: thread.TypeResult, Reaction: thread.InReaction{ID: id, Round: n},
 		}}
 	}
+	used := func(n int) line {
+		l := round(0, 1)
+		p := l.payload.(thread.Round)
+		p.Usage = fmt.Appendf(nil, `{"input":%d,"output":10,"cacheRead":20,"cacheWrite":30}`, n)
+		l.payload = p
+		return l
+	}
 	stop := line{"s", "ann", thread.ReactionCancel{Type: thread.TypeReactionCancel, Reaction: id}}
 	begun := claimed(piet, 0, 0, "m1")
 	ambient := claimed(piet, 0, 0, "m1")
@@ -195,12 +243,14 @@ func TestNext(t *testing.T) {
 		"a round out of turn":   {[]line{begun, round(1, 1)}, 0, "model 0"},
 		"the cap of rounds":     {[]line{begun, round(0, 1), result(0, 0), round(1, 1), result(1, 0)}, 0, "last 2"},
 		"the cap of calls":      {append([]line{begun, round(0, 2), round(1, 0)}, both...), 0, "last 2"},
+		"99 tokens":             {[]line{begun, used(39), result(0, 0)}, 0, "model 1"},
+		"the cap of tokens":     {[]line{begun, used(40), result(0, 0)}, 0, "last 1"},
 		"59 s":                  {[]line{begun, round(0, 1), result(0, 0)}, 59, "model 1"},
 		"60 s":                  {[]line{begun, round(0, 1), result(0, 0)}, 60, "last 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			caps := dispatch.Caps{Rounds: 2, Calls: 3, Wall: time.Minute}
+			caps := dispatch.Caps{Rounds: 2, Calls: 3, Wall: time.Minute, Tokens: 100}
 			if got := step(dispatch.Next(stateOf(tt.lines...).Reaction(id), caps, after(tt.at))); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}

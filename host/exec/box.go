@@ -42,7 +42,8 @@ func (e *NoBoxError) Error() string { return fmt.Sprintf("thread %s %s", e.Threa
 // Named returns the box of the newest of the thread's runs that had one, or a *NoBoxError.
 func (b Boxes) Named(ctx context.Context) (sandbox.Ref, error) {
 	var fold thread.Fold
-	runs := b.Client.Only("signal.dispatch.", "signal.thread.") // the output of commands may be long
+	// The output of commands may be long.
+	runs := b.Client.Only("signal.dispatch.", "signal.thread.").Without(thread.TypeDelta)
 	_, err := runs.Read(ctx, "0", false, func(e thread.Entry) error { fold.Add(e); return nil })
 	if err != nil && !client.NotFound(err) {
 		return sandbox.Ref{}, fmt.Errorf("read the thread: %w", err)

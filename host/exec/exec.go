@@ -2,7 +2,8 @@
 //
 // Host.Post posts the beginning of a command on the thread. Host.Fire opens the box and starts the command there, under
 // a supervisor (package runner/command), which posts the command's output and its end. From then on the command does
-// not depend on this process. Follow passes on what the thread reports of a command.
+// not depend on this process. Follow passes on what the thread reports of a command. Run does all of it, and may be
+// repeated by another host.
 //
 // A command holds its box until its end is on the thread. Each command gets one end: from its supervisor, from Fire if
 // it could not be started, or from a reconciler if the box or the supervisor is dead.
@@ -338,18 +339,11 @@ func (e *NoCommandError) Error() string {
 
 // Cancel asks for the end of a command. It returns a *NoCommandError if the thread has none that is open.
 func Cancel(ctx context.Context, cl *client.Client, execID, author, reason string) error {
-	var fold thread.Fold
-	known := false
-	ends := cl.Only(thread.TypeExecStarted, thread.TypeExecFinished) // output may be long
-	_, err := ends.Read(ctx, "0", false, func(e thread.Entry) error {
-		fold.Add(e)
-		known = known || e.ID == thread.ExecID(execID, 0)
-		return nil
-	})
-	if err != nil {
+	_, open, known, err := find(ctx, cl, execID)
+	switch {
+	case err != nil:
 		return err
-	}
-	if _, open := fold.OpenExec(execID); !open {
+	case !open:
 		return &NoCommandError{cl.Thread, execID, known}
 	}
 	return Ask(ctx, cl, execID, author, reason)

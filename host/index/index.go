@@ -5,6 +5,9 @@
 // damaged or of another log costs time and is never wrong. Sync folds what has changed; Run is the loop around it. List
 // and Summary fold what is outstanding first, so that a client reads its own writes.
 //
+// The text of a bot as it comes, and a sign of life of its reaction, change no summary: nobody who watches the list is
+// woken by them.
+//
 // The threads that are appended to have their states in memory. Changed folds an append into such a state from what the
 // append has in hand, so that Sync need not read it from the log.
 //
@@ -35,7 +38,7 @@ import (
 )
 
 // version is the form of the stored values. A change of state or row makes it another one.
-const version = "5"
+const version = "6"
 
 // Errors that callers branch on.
 var (
@@ -71,7 +74,7 @@ type Index struct {
 type row struct {
 	id      string
 	started int64  // ms
-	offset  uint64 // behind the last record that was folded
+	offset  uint64 // behind the last record that was folded, of those that are not passing
 	last    uint64 // a hash of that record
 	status  uint8  // index in Statuses
 	harness unique.Handle[string]
@@ -140,6 +143,9 @@ func (x *Index) Changed(c log.Change) {
 	}
 	if used := x.hot.Peek(id); used != nil && len(c.Records) > 0 {
 		used.Value.take(c)
+	}
+	if c.Before > 0 && len(c.Records) > 0 && !slices.ContainsFunc(c.Records, changing) {
+		return
 	}
 	x.note(id)
 }
@@ -350,17 +356,20 @@ func (x *Index) fold(ctx context.Context, id string) error {
 	if done, err := x.start(ctx, v, h, stored); done || err != nil {
 		return err
 	}
-	for h.row.offset < v.Tail() {
-		records, err := x.log.Read(ctx, v, h.row.offset, v.Tail(), piece)
+	for h.upto < v.Tail() {
+		records, err := x.log.Read(ctx, v, h.upto, v.Tail(), piece)
 		if err != nil {
 			return err
 		}
 		if len(records) == 0 {
 			break // the rest was removed since
 		}
-		h.add(records, records[len(records)-1].Seq)
+		h.read(records)
 	}
 	if h.row.sameAs(stored) {
+		if stored.place.size > mostHotState {
+			h.state = nil
+		}
 		return nil
 	}
 	return x.put(h)
@@ -379,12 +388,12 @@ func (x *Index) stored(id string) row {
 // start makes h the state to continue from: its own or the stored one, if the log still has the record that was folded
 // last; else that of an empty thread. done reports that the stored one is up to date.
 func (x *Index) start(ctx context.Context, v log.Stream, h *hot, stored row) (done bool, err error) {
-	from := stored
+	from, upto := stored, stored.offset
 	if h.state != nil {
-		from = h.row
+		from, upto = h.row, h.upto
 	}
-	ok := from.born == v.Born && 0 < from.offset && from.offset <= v.Tail()
-	if ok && (h.state == nil || from.offset < v.Tail()) {
+	ok := from.born == v.Born && 0 < from.offset && upto <= v.Tail()
+	if ok && (h.state == nil || upto < v.Tail()) {
 		if ok, err = x.has(ctx, v, from); err != nil {
 			return false, err
 		}
@@ -393,11 +402,11 @@ func (x *Index) start(ctx context.Context, v log.Stream, h *hot, stored row) (do
 		if from.offset == v.Tail() {
 			return true, nil
 		}
-		h.row = from
+		h.row, h.upto = from, upto
 		h.state = x.load(from)
 	}
 	if !ok || h.state == nil {
-		h.state, h.row = &state{}, row{id: stored.id, born: v.Born}
+		h.state, h.row, h.upto = &state{}, row{id: stored.id, born: v.Born}, 0
 	}
 	return false, nil
 }

@@ -489,3 +489,37 @@ func TestUnwritable(t *testing.T) {
 	undo()
 	w.check()
 }
+
+// A reader of some threads receives their changes alone, from the time at which it wants them, and those of the newest
+// ones where it wants too many.
+func TestWatchSome(t *testing.T) {
+	w := newWorld(t)
+	w.fill(3)
+	w.check()
+	r := w.x.WatchSome()
+	defer r.Close()
+	changed := func(want ...string) {
+		t.Helper()
+		for i, id := range []string{"t00", "t01", "t02"} {
+			w.append(id, status("r1", fmt.Sprint("s.", len(want), ".", i), "running"))
+		}
+		list(t, w.x, index.Query{}) // all is folded
+		changes, more, err := r.Take(t.Context(), 10)
+		var got []string
+		for _, c := range changes {
+			got = append(got, c.ID)
+		}
+		if slices.Sort(got); err != nil || more || !slices.Equal(got, want) {
+			t.Errorf("changes of %v, more %v, %v; want %v", got, more, err, want)
+		}
+	}
+	changed()
+	r.Want("t01")
+	r.Want("t01")
+	r.Want("t02")
+	changed("t01", "t02")
+	for i := range index.MostWanted - 1 {
+		r.Want(fmt.Sprint(i))
+	}
+	changed("t02")
+}

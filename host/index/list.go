@@ -297,21 +297,28 @@ func (x *Index) Summaries(ctx context.Context, ids []string) (map[string]thread.
 	return all, nil
 }
 
-// Fold returns the fold of a thread as it is now, and the offset behind its last entry. Of a signal of more than 8 KiB
-// the fold lacks the long texts. It returns ErrAbsent.
-func (x *Index) Fold(ctx context.Context, id string) (fold thread.Fold, next string, err error) {
+// Folded is the fold of a thread's entries up to an offset. Of a signal of more than 8 KiB it lacks the long
+// texts; of reactions it lacks signs of life.
+type Folded struct {
+	Fold      thread.Fold
+	Reactions thread.Reactions
+	Next      string // the offset
+}
+
+// Fold returns the fold of a thread as it is now. It returns ErrAbsent.
+func (x *Index) Fold(ctx context.Context, id string) (f Folded, err error) {
 	if hidden(id) {
-		return fold, "", ErrAbsent
+		return f, ErrAbsent
 	}
 	if err := x.fold(ctx, id); err != nil {
-		return fold, "", err
+		return f, err
 	}
 	var s state
 	r, err := x.read(id, nil, &s)
 	if err != nil {
-		return fold, "", err
+		return f, err
 	}
-	return s.Fold, offset(r.offset), nil
+	return Folded{s.Fold, s.Reactions, offset(r.offset)}, nil
 }
 
 // Ready reports whether the index has all threads.

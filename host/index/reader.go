@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"arbe.0sk.ar/runner/thread"
@@ -14,6 +15,8 @@ type Reader struct {
 	news  chan struct{} // there is a change
 
 	mu      sync.Mutex // guards the fields below
+	some    bool       // only the changes of threads in wanted count
+	wanted  []string   // the newest last
 	changed map[string]struct{}
 	order   []string
 	lost    bool
@@ -33,12 +36,32 @@ const mostChanges = 10_000
 var ErrSlow = errors.New("too many changes wait for this reader")
 
 // Watch returns a Reader of the changes from now on.
-func (x *Index) Watch() *Reader {
-	r := &Reader{index: x, news: make(chan struct{}, 1), changed: map[string]struct{}{}}
+func (x *Index) Watch() *Reader { return x.watch(&Reader{}) }
+
+func (x *Index) watch(r *Reader) *Reader {
+	r.index, r.news, r.changed = x, make(chan struct{}, 1), map[string]struct{}{}
 	x.readers.Lock()
 	defer x.readers.Unlock()
 	x.live[r] = struct{}{}
 	return r
+}
+
+// MostWanted bounds the threads of a Reader that WatchSome has returned.
+const MostWanted = 100
+
+// WatchSome returns a Reader of the changes of the threads that are passed to Want, from then on.
+func (x *Index) WatchSome() *Reader { return x.watch(&Reader{some: true}) }
+
+// Want adds a thread to those whose changes a Reader of WatchSome receives. Beyond MostWanted the one that was added
+// first is dropped.
+func (r *Reader) Want(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.wanted, id) {
+		return
+	}
+	r.wanted = append(r.wanted, id)
+	r.wanted = r.wanted[max(0, len(r.wanted)-MostWanted):]
 }
 
 // Close ends the use of the Reader.
@@ -62,6 +85,10 @@ func (x *Index) notify(id string) {
 
 func (r *Reader) add(id string) {
 	r.mu.Lock()
+	if r.some && !slices.Contains(r.wanted, id) {
+		r.mu.Unlock()
+		return
+	}
 	if _, is := r.changed[id]; !is && !r.lost {
 		if len(r.order) == mostChanges {
 			r.lost, r.changed, r.order = true, nil, nil

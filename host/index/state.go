@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,10 +19,12 @@ type state struct {
 	Fold   thread.Fold `json:"fold"`
 	Title  string      `json:"title,omitempty"`
 	First  time.Time   `json:"first,omitzero"` // at of the first entry
-	Last   time.Time   `json:"last,omitzero"`  // at of the last entry
+	Last   time.Time   `json:"last,omitzero"`  // at of the last entry that is not passing
 	Lines  int64       `json:"lines,omitempty"`
 	Usage  *usage      `json:"usage,omitempty"` // of all replies
 	Unread unread      `json:"unread,omitzero"`
+
+	Reactions thread.Reactions `json:"reactions,omitzero"` // their signs of life left out
 
 	// Of the latest run.
 	Runs    int       `json:"runs,omitempty"` // its number, from 1
@@ -37,7 +40,27 @@ type usage struct {
 	Cost *float64 `json:"cost,omitempty"`
 }
 
-// add adds the thread's next record.
+// passing reports whether a record changes no summary: the text of a bot as it comes, or a sign of life of its
+// reaction. There are many, and each would have the summary stored, and sent to all who watch the list. A thread's
+// first record always counts.
+func passing(r engine.Record) bool {
+	i := jsonscan.Find(r.Data, "payload")
+	if i < 0 {
+		return false
+	}
+	payload := r.Data[i:]
+	if !thread.IsPassing(thread.TypeOf(payload)) {
+		return false
+	}
+	// A reaction that is released is another host's at once, and that host may watch the list.
+	i = jsonscan.Find(payload, "released")
+	return i < 0 || string(payload[i:jsonscan.Skip(payload, i)]) != "true"
+}
+
+// changing reports whether a record is not passing.
+func changing(r engine.Record) bool { return !passing(r) }
+
+// add adds the thread's next record, which is not passing.
 func (s *state) add(r engine.Record) {
 	at := r.At.UTC().Truncate(time.Millisecond)
 	if s.First.IsZero() {
@@ -65,6 +88,11 @@ func (s *state) add(r engine.Record) {
 			ID: jsonscan.String(id), TS: jsonscan.String(ts), Payload: short(payload), At: thread.Stamp(at),
 		}
 		s.Fold.AddScanned(sig, e)
+		s.Reactions.Add(e)
+		if sig.Type == thread.TypeReactionFinished && string(m.rounds) == "0" { // what no reply of it has
+			s.use(m.usage)
+			s.pay(m.cost)
+		}
 		s.signal(sig, m, at)
 		s.Unread.Tasks.Signal(sig)
 		if sig.Type == thread.TypeRefused {
@@ -80,7 +108,9 @@ func (s *state) add(r engine.Record) {
 }
 
 // members are those members of a payload that a state has something of, raw; nil for those that the payload lacks.
-type members struct{ text, session, subagentOf, kind, chat, model, usage, pending, nextMs []byte }
+type members struct {
+	text, session, subagentOf, kind, chat, model, usage, cost, rounds, pending, nextMs []byte
+}
 
 func (m *members) set(key, v []byte) {
 	switch string(key) {
@@ -98,6 +128,10 @@ func (m *members) set(key, v []byte) {
 		m.model = v
 	case "usage":
 		m.usage = v
+	case "cost":
+		m.cost = v
+	case "rounds":
+		m.rounds = v
 	case "pending":
 		m.pending = v
 	case "nextMs":
@@ -172,6 +206,7 @@ func (s *state) line(sig thread.Fields, m members, payload []byte) {
 	}
 	s.use(m.usage)
 	if sig.Reaction {
+		s.pay(m.cost)
 		fields, _ := thread.ParseMirrored(payload)
 		s.Unread.deliver(fields.Delivers())
 		return
@@ -241,13 +276,6 @@ func (s *state) use(raw []byte) {
 		s.Usage = &usage{}
 	}
 	u := s.Usage
-	number := func(v []byte) float64 {
-		f, err := strconv.ParseFloat(string(v), 64)
-		if err != nil { // it is no number, or too large for one
-			return 0
-		}
-		return f
-	}
 	jsonscan.Members(raw, func(key, v []byte) {
 		switch string(key) {
 		case "input":
@@ -265,13 +293,37 @@ func (s *state) use(raw []byte) {
 				if string(key) != "total" {
 					return
 				}
-				if u.Cost == nil {
-					u.Cost = new(float64)
-				}
-				*u.Cost += number(v)
+				u.pay(v)
 			})
 		}
 	})
+}
+
+// pay adds the cost of a bot's reply.
+func (s *state) pay(raw []byte) {
+	if len(raw) == 0 {
+		return
+	}
+	if s.Usage == nil {
+		s.Usage = &usage{}
+	}
+	s.Usage.pay(raw)
+}
+
+func (u *usage) pay(raw []byte) {
+	if u.Cost == nil {
+		u.Cost = new(float64)
+	}
+	*u.Cost += number(raw)
+}
+
+// number reads a number of JSON. It returns 0 for other values, and for numbers that a float64 can't have.
+func number(raw []byte) float64 {
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return 0
+	}
+	return f
 }
 
 // mostTitle bounds a title, in characters.
@@ -317,6 +369,12 @@ func (s *state) summary(id, offset string) thread.Summary {
 		StartedAt: stamp(s.started()), LastEntryAt: stamp(s.Last), LastBeatAt: stamp(s.Beat), NextMs: s.NextMs,
 		Model: s.Model, Offset: offset,
 	}
+	for _, r := range s.Reactions.Open() {
+		v.Reactions++
+		if bot := clip(r.Bot); len(v.Answering) < mostAnswering && !slices.Contains(v.Answering, bot) {
+			v.Answering = append(v.Answering, bot)
+		}
+	}
 	if s.Usage != nil {
 		v.Usage, v.Cost = &s.Usage.Usage, s.Usage.Cost
 	}
@@ -335,6 +393,9 @@ func (s *state) summary(id, offset string) thread.Summary {
 	}
 	return v
 }
+
+// mostAnswering bounds the bots of a summary that answer.
+const mostAnswering = 20
 
 // mostText bounds the texts of a summary but the title, in bytes: a writer of another kind may have any.
 const mostText = 256

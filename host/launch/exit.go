@@ -55,7 +55,7 @@ type Turn struct {
 	delivered bool
 }
 
-// Of names the chat, and the live run that is to have it.
+// Of names the chat, and the run that is to have it, which may not be there yet. Another run may have the chat first.
 func (t *Turn) Of(chat, run string) { t.chat, t.run = chat, run }
 
 // Add adds the thread's next entry.
@@ -86,13 +86,18 @@ func (t *Turn) Add(e thread.Entry) {
 		}
 	case !sig.Signal():
 		p, _ := thread.ParseMirrored(e.Payload)
-		t.delivered = t.delivered || p.Names() && slices.Contains(p.Named(), t.chat)
+		if latest, is := t.Fold.Latest(); is && p.Names() && slices.Contains(p.Named(), t.chat) {
+			t.delivered, t.run = true, latest.ID
+		}
 	}
-	run, _ := t.Fold.Run(t.run)
+	run, there := t.Fold.Run(t.run)
 	switch {
-	case run.Status == thread.StatusRunning:
+	case !there, run.Status == thread.StatusRunning:
 	case t.delivered:
 		t.Over, t.Outcome, t.Status = true, run.Status, ExitStatus(&t.Fold, t.run)
+	case run.Cause != nil && run.Cause.ErrorClass == outcome.ClassLaunch:
+		t.Over, t.Status = true, StatusNoTurn
+		t.Why = fmt.Sprintf("run %s was not launched, and its agent has not had the chat: %s", t.run, run.Cause.Message)
 	default:
 		t.Over, t.Status = true, StatusNoTurn
 		t.Why = fmt.Sprintf("run %s ended before its agent had the chat: the next run with --resume gets it", t.run)

@@ -79,3 +79,49 @@ func TestTurn(t *testing.T) {
 		}
 	}
 }
+
+// A chat on a driven thread may be had by the run that is launched for it, or by another one before.
+func TestTurnToCome(t *testing.T) {
+	running := func(run string) thread.Entry {
+		return entry(run+".running", `{"type":"signal.thread.status_changed","runId":"`+run+
+			`","harness":"pi","status":"running"}`)
+	}
+	ended := func(run string) thread.Entry {
+		return entry(run+".end.0", `{"type":"signal.thread.status_changed","runId":"`+run+
+			`","harness":"pi","status":"completed"}`)
+	}
+	delivered := entry("l1", `{"type":"pi.session","kind":"prompt","chat":"c1","line":"{}"}`)
+	refused := entry("r2.orphan.0", `{"type":"signal.thread.pi_failed","runId":"r2","harness":"pi",`+
+		`"errorClass":"launch","message":"no such image"}`)
+	for _, tt := range []struct {
+		name    string
+		entries []thread.Entry
+		want    launch.Turn
+	}{
+		{"another run ends before", []thread.Entry{running("r1"), ended("r1")}, launch.Turn{}},
+		{
+			"another run has it",
+			[]thread.Entry{running("r1"), delivered, ended("r1")},
+			launch.Turn{Over: true, Outcome: "completed"},
+		},
+		{"its run is open", []thread.Entry{running("r1"), ended("r1"), running("r2")}, launch.Turn{}},
+		{
+			"its run has it",
+			[]thread.Entry{running("r2"), delivered, ended("r2")},
+			launch.Turn{Over: true, Outcome: "completed"},
+		},
+		{"its launch fails", []thread.Entry{running("r2"), refused}, launch.Turn{
+			Over: true, Status: 75, Why: "run r2 was not launched, and its agent has not had the chat: no such image",
+		}},
+	} {
+		var got launch.Turn
+		got.Of("c1", "r2")
+		for _, e := range tt.entries {
+			got.Add(e)
+		}
+		if got.Over != tt.want.Over || got.Status != tt.want.Status || got.Outcome != tt.want.Outcome ||
+			got.Why != tt.want.Why {
+			t.Errorf("%s: %v, status %d, %q, %q", tt.name, got.Over, got.Status, got.Outcome, got.Why)
+		}
+	}
+}

@@ -32,6 +32,9 @@ func (g *launching) environment(box sandbox.Sandbox) (map[string]string, error) 
 	if t.Limit > 0 {
 		env[variableLimit] = t.Limit.String()
 	}
+	if t.LimitWhy != "" {
+		env[variableLimitWhy] = t.LimitWhy
+	}
 	if len(g.secrets) > 0 {
 		names := slices.Sorted(maps.Keys(g.secrets))
 		env["ARBE_REDACT"] = strings.Trim(t.Env["ARBE_REDACT"]+","+strings.Join(names, ","), ",")
@@ -92,8 +95,18 @@ func (g *launching) fire(
 	return p, nil
 }
 
-// variableLimit is the runner's variable with the limit of its run.
-const variableLimit = "ARBE_PI_TIMEOUT"
+// The runner's variables with the limit of its run, and the reason for that.
+const (
+	variableLimit    = "ARBE_PI_TIMEOUT"
+	variableLimitWhy = "ARBE_PI_TIMEOUT_REASON"
+)
+
+// Within bounds how long the task's run may last. The end of one that this bound ends has the reason.
+func (t *Task) Within(most time.Duration, why string) {
+	if t.Limit = t.longest(); most < t.Limit {
+		t.Limit, t.LimitWhy = most, why
+	}
+}
 
 // longest returns how long the task's run may last.
 func (t Task) longest() time.Duration {

@@ -62,7 +62,8 @@ type Task struct {
 	Live bool          // the run takes chats while it lasts
 	Idle time.Duration // of a live run: how long its agent waits for a chat; 0 for the runner's default
 
-	Limit time.Duration // the agent is ended after this time; 0: the runner's own guard
+	Limit    time.Duration // the agent is ended after this time; 0: the runner's own guard
+	LimitWhy string        // the reason for Limit, in the message of such an end; "" for none
 	// Environment is the environment of a new box, for a launch with Rows; "" for the thread's, or its house's default.
 	Environment string
 

@@ -3,8 +3,11 @@ package log
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"arbe.0sk.ar/runner/host/log/engine"
@@ -16,37 +19,47 @@ const valueCompacted = "tended"
 
 // compaction is the result of the last pass over a thread. Its offsets are those of records: the value itself has none.
 type compaction struct {
-	Upto uint64        `json:"upto"`         // end of the thread at the last pass
-	From uint64        `json:"from"`         // all before it is done for good
-	Due  time.Time     `json:"due,omitzero"` // when the next heartbeats may be removed; zero for none
-	Keep time.Duration `json:"keep"`         // Retention.Heartbeats of the last pass
+	Upto    uint64        `json:"upto"`         // end of the thread at the last pass
+	From    uint64        `json:"from"`         // all before it is done for good
+	Due     time.Time     `json:"due,omitzero"` // when the next records may be removed; zero for none
+	Keep    time.Duration `json:"keep"`         // Retention.Heartbeats of the last pass
+	Passing time.Duration `json:"passing,omitempty"`
 }
 
-// compact removes the heartbeats of a thread's ended runs, except each run's last one, and returns how many.
-func (l *Log) compact(ctx context.Context, now time.Time, keep time.Duration, v Stream) (int, error) {
+// holds reports whether another pass would find nothing new.
+func (c compaction) holds(now time.Time, keep Retention, v Stream) bool {
+	return c.Keep == keep.Heartbeats && c.Passing == keep.Passing && c.Upto == v.head.Data &&
+		(c.Due.IsZero() || now.Before(c.Due))
+}
+
+// compact removes the heartbeats of a thread's ended runs, except each run's last one, and what passes of reactions.
+// It adds to p how many.
+func (l *Log) compact(ctx context.Context, now time.Time, keep Retention, v Stream, p *Pass) error {
 	var before compaction
 	if err := l.value(ctx, v.Name, valueCompacted, &before); err != nil {
-		return 0, err
+		return err
 	}
-	if before.Keep == keep && before.Upto == v.head.Data && (before.Due.IsZero() || now.Before(before.Due)) {
-		return 0, nil
+	if before.holds(now, keep, v) {
+		return nil
 	}
-	s := survey{beats: map[string]*beats{}, prev: before.From, at: before.From}
+	if before.Keep == 0 && keep.Heartbeats > 0 || before.Passing == 0 && keep.Passing > 0 {
+		before.From = 0 // what a rule has not kept back is not done
+	}
+	s := survey{keep: keep, groups: map[string]*group{}, prev: before.From, at: before.From}
 	if err := l.scan(ctx, v, before.From, s.add); err != nil {
-		return 0, err
+		return err
 	}
-	after, err := l.settle(ctx, now, keep, v, &s)
+	after, err := l.settle(ctx, now, v, &s)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	removed := 0
 	if s.removable {
-		if removed, err = l.sweep(ctx, v, before.From, &s); err != nil {
-			return removed, err
+		if err := l.sweep(ctx, v, before.From, &s, p); err != nil {
+			return err
 		}
 	}
 	if after == before {
-		return removed, nil
+		return nil
 	}
 	_, err = l.update(ctx, v.Name, func(head engine.Head) (*engine.Append, error) {
 		if head.Data < v.head.Data || !head.Exists() {
@@ -57,21 +70,34 @@ func (l *Log) compact(ctx context.Context, now time.Time, keep time.Duration, v 
 			Values: map[string][]byte{valueCompacted: thread.Marshal(after)},
 		}, nil
 	})
-	return removed, err
+	return err
 }
 
-// beats are the heartbeats of one run.
-type beats struct {
+// group are records that are removed together.
+type group struct {
+	of    kind
+	id    string // of the run, of the reaction or of its round
 	n     int
 	first uint64 // offset of the record before the first one
+	at    uint64 // offset of the last one
 	last  string // id of the last one
-	gone  bool   // all but the last one are to be removed
+	gone  bool   // all, or all but the last one, are to be removed
 }
+
+// kind distinguishes groups.
+type kind int
+
+const (
+	beats  kind = iota // heartbeats of a run
+	signs              // signs of life of a reaction
+	deltas             // text of a reaction's round
+)
 
 // survey has a pass's findings on a thread, or on the rest of one, before it removes anything.
 type survey struct {
+	keep      Retention
 	fold      thread.Fold
-	beats     map[string]*beats // by run
+	groups    map[string]*group // by kind and id
 	removable bool
 
 	at   uint64 // offset of the record that was added last. Records of one append can share it
@@ -106,11 +132,25 @@ func signal(r engine.Record) (e thread.Entry, may bool, err error) {
 	return e, true, err
 }
 
-// beatOf returns the run of a heartbeat; false for another entry, and for one without a run.
-func beatOf(e thread.Entry) (run string, is bool) {
-	sig, err := thread.Scan(e.Payload)
-	return sig.RunID, err == nil && sig.Type == thread.TypeHeartbeat && sig.RunID != ""
+// groupOf returns the group of an entry; false for one that stays.
+func (s *survey) groupOf(e thread.Entry) (of kind, id string, is bool) {
+	switch thread.TypeOf(e.Payload) {
+	case thread.TypeHeartbeat:
+		sig, err := thread.Scan(e.Payload)
+		return beats, sig.RunID, s.keep.Heartbeats > 0 && err == nil && sig.RunID != ""
+	case thread.TypeReactionAlive:
+		var p thread.ReactionAlive
+		err := json.Unmarshal(e.Payload, &p)
+		return signs, p.Reaction, s.keep.Passing > 0 && err == nil
+	case thread.TypeDelta:
+		var p thread.Delta
+		err := json.Unmarshal(e.Payload, &p)
+		return deltas, thread.RoundID(p.Reaction.ID, p.Reaction.Round), s.keep.Passing > 0 && err == nil
+	}
+	return 0, "", false
 }
+
+func key(of kind, id string) string { return strconv.Itoa(int(of)) + " " + id }
 
 // add counts a record.
 func (s *survey) add(r engine.Record) error {
@@ -122,69 +162,94 @@ func (s *survey) add(r engine.Record) error {
 		return err
 	}
 	s.fold.Add(e)
-	if run, is := beatOf(e); is {
-		b := s.beats[run]
-		if b == nil {
-			b = &beats{first: s.prev}
-			s.beats[run] = b
+	if of, id, is := s.groupOf(e); is {
+		g := s.groups[key(of, id)]
+		if g == nil {
+			g = &group{of: of, id: id, first: s.prev}
+			s.groups[key(of, id)] = g
 		}
-		b.n++
-		b.last = e.ID
+		g.n++
+		g.last, g.at = e.ID, r.Seq
 	}
 	return nil
 }
 
-// goes reports whether to remove a record.
-func (s *survey) goes(r engine.Record) (bool, error) {
+// goes reports whether to remove a record, and of what kind it is.
+func (s *survey) goes(r engine.Record) (of kind, goes bool, err error) {
 	e, may, err := signal(r)
 	if err != nil || !may {
-		return false, err
+		return of, false, err
 	}
-	run, is := beatOf(e)
-	b := s.beats[run]
-	return is && b != nil && b.gone && b.last != e.ID, nil
+	of, id, is := s.groupOf(e)
+	g := s.groups[key(of, id)]
+	return of, is && g != nil && g.gone && (of == deltas || g.last != e.ID), nil
 }
 
-// settle decides which runs' heartbeats to remove, and when to look again.
-func (l *Log) settle(
-	ctx context.Context, now time.Time, keep time.Duration, v Stream, s *survey,
-) (compaction, error) {
-	after := compaction{Upto: v.head.Data, From: v.head.Data, Keep: keep}
-	for _, r := range s.fold.Runs() {
-		b := s.beats[r.ID]
-		if b == nil {
-			continue
+// settle decides which groups to remove, and when to look again.
+func (l *Log) settle(ctx context.Context, now time.Time, v Stream, s *survey) (compaction, error) {
+	after := compaction{
+		Upto: v.head.Data, From: v.head.Data, Keep: s.keep.Heartbeats, Passing: s.keep.Passing,
+	}
+	for _, g := range s.groups {
+		ended, err := l.ended(ctx, v, s, g)
+		if err != nil {
+			return after, err
 		}
-		ended := r.LastSignal // the end, or a heartbeat that crossed it
-		if r.Status == thread.StatusRunning || r.Provisional {
-			// Its end may be among the records before this pass.
-			_, ok, err := l.engine.Lookup(ctx, v.Name, r.ID+".end.0")
-			if err != nil {
-				return after, err
-			}
-			if !ok {
-				after.From = min(after.From, b.first)
-				continue
-			}
+		keep := s.keep.Passing
+		if g.of == beats {
+			keep = s.keep.Heartbeats
 		}
-		if due := ended.Add(keep); now.Before(due) {
-			after.From = min(after.From, b.first)
+		switch due := ended.Add(keep); {
+		case ended.IsZero(), g.of == deltas && g.at == v.head.Data: // the thread's last record stays
+			after.From = min(after.From, g.first)
+		case now.Before(due):
+			after.From = min(after.From, g.first)
 			if after.Due.IsZero() || due.Before(after.Due) {
 				after.Due = due.UTC()
 			}
-			continue
+		default:
+			g.gone = g.of == deltas || g.n > 1
+			s.removable = s.removable || g.gone
 		}
-		b.gone = b.n > 1
-		s.removable = s.removable || b.gone
 	}
 	return after, nil
+}
+
+// ended returns since when the records of a group are of no more use; zero where they still may be.
+func (l *Log) ended(ctx context.Context, v Stream, s *survey, g *group) (time.Time, error) {
+	at := func(id string) (time.Time, error) {
+		r, ok, err := l.engine.Lookup(ctx, v.Name, id)
+		if err != nil || !ok {
+			return time.Time{}, err
+		}
+		return r.At, nil
+	}
+	switch g.of {
+	case signs:
+		return at(thread.ReactionEndID(g.id))
+	case deltas:
+		if ended, err := at(g.id); err != nil || !ended.IsZero() {
+			return ended, err
+		}
+		reaction, _, _ := strings.Cut(g.id, ".")
+		return at(thread.ReactionEndID(reaction))
+	case beats:
+	}
+	run, _ := s.fold.Run(g.id)
+	if run.Status == thread.StatusRunning || run.Provisional {
+		// Its end may be among the records before this pass.
+		if end, err := at(run.ID + ".end.0"); err != nil || end.IsZero() {
+			return end, err
+		}
+	}
+	return run.LastSignal, nil // the end, or a heartbeat that crossed it
 }
 
 // sweepAtOnce is how many offsets the engine removes in one call.
 const sweepAtOnce = 1000
 
-// sweep removes heartbeats. Records that share an offset are removed together or not at all.
-func (l *Log) sweep(ctx context.Context, v Stream, after uint64, s *survey) (removed int, err error) {
+// sweep removes records, and adds to p how many. Records that share an offset are removed together or not at all.
+func (l *Log) sweep(ctx context.Context, v Stream, after uint64, s *survey, p *Pass) (err error) {
 	var seqs []uint64
 	flush := func() error {
 		if len(seqs) == 0 {
@@ -195,13 +260,14 @@ func (l *Log) sweep(ctx context.Context, v Stream, after uint64, s *survey) (rem
 		return err
 	}
 	var at uint64
-	some, stays := 0, false // about the records at offset at
+	var some Pass // records at offset at that go
+	stays := false
 	end := func() error {
-		if some > 0 && !stays {
+		if n := some.Heartbeats + some.Passing; n > 0 && !stays {
 			seqs = append(seqs, at)
-			removed += some
+			p.Heartbeats, p.Passing = p.Heartbeats+some.Heartbeats, p.Passing+some.Passing
 		}
-		some, stays = 0, false
+		some, stays = Pass{}, false
 		if len(seqs) < sweepAtOnce {
 			return nil
 		}
@@ -214,16 +280,19 @@ func (l *Log) sweep(ctx context.Context, v Stream, after uint64, s *survey) (rem
 			}
 			at = r.Seq
 		}
-		goes, err := s.goes(r)
-		if goes {
-			some++
-		} else {
+		of, goes, err := s.goes(r)
+		switch {
+		case !goes:
 			stays = true
+		case of == beats:
+			some.Heartbeats++
+		default:
+			some.Passing++
 		}
 		return err
 	})
 	if err == nil {
 		err = errors.Join(end(), flush())
 	}
-	return removed, err
+	return err
 }

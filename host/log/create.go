@@ -103,7 +103,10 @@ func (l *Log) begin(
 	if err != nil {
 		return nil, err
 	}
-	return a, l.addEntries(ctx, name, a, entries, &Appended{})
+	v := Stream{Name: name, head: head, Meta: m}
+	err = l.addEntries(ctx, &v, a, entries, &Appended{})
+	a.State = v.state()
+	return a, err
 }
 
 // decide is the table of a PUT. v and err are the result of Stat for the name. It reports whether to make the stream.

@@ -67,9 +67,9 @@ func ParseEntries(body []byte, w Writer) ([]thread.Entry, error) {
 	return entries, nil
 }
 
-// addEntries adds the new ones of entries to an append.
+// addEntries adds the new ones of entries to an append to v, and to the properties of v what they change.
 func (l *Log) addEntries(
-	ctx context.Context, name string, a *engine.Append, entries []thread.Entry, res *Appended,
+	ctx context.Context, v *Stream, a *engine.Append, entries []thread.Entry, res *Appended,
 ) error {
 	var conflicts []thread.BadEntry
 	var fresh map[string]thread.Entry // by id, of this append
@@ -82,7 +82,7 @@ func (l *Log) addEntries(
 		before, taken := fresh[e.ID]
 		same := taken && equalJSON(before.Payload, e.Payload)
 		if !taken {
-			r, found, err := l.engine.Lookup(ctx, name, e.ID)
+			r, found, err := l.engine.Lookup(ctx, v.Name, e.ID)
 			if err != nil {
 				return err
 			}
@@ -107,6 +107,7 @@ func (l *Log) addEntries(
 			data := e.AppendJSON(make([]byte, 0, len(e.Payload)+len(e.ID)+len(e.TS)+len(e.AuthorID)+64))
 			a.Records = append(a.Records, engine.Record{At: now, Key: e.ID, Data: data})
 			res.Appended++
+			v.Passing = v.Passing || thread.IsPassing(thread.TypeOf(e.Payload))
 			if fresh != nil {
 				fresh[e.ID] = e
 			}

@@ -14,6 +14,10 @@ import (
 type Retention struct {
 	// Heartbeats is how long a run's heartbeats are kept after its end; 0 for ever. The last one of each run stays.
 	Heartbeats time.Duration
+
+	// Passing is how long entries of a type that IsPassing are kept: a bot's text as it comes after its round, or its
+	// reaction, has ended, and a reaction's signs of life after its end; 0 for ever. The last sign of life stays.
+	Passing time.Duration
 }
 
 // Pass is the result of one pass over the log.
@@ -22,6 +26,7 @@ type Pass struct {
 	Expired    int // deleted, because their time was over
 	Deleted    int // deleted before by a caller, and kept until now for their forks
 	Heartbeats int // removed, or kept because of another record with the same offset
+	Passing    int // likewise
 	Failed     int // streams where an error occurred
 }
 
@@ -75,12 +80,13 @@ func (l *Log) expire(
 	case err != nil:
 		return err
 	}
-	if !isThread(name) || keep.Heartbeats <= 0 || v.Fork != nil {
+	if !v.Passing {
+		keep.Passing = 0
+	}
+	if !isThread(name) || keep == (Retention{}) || v.Fork != nil {
 		return nil
 	}
-	n, err := l.compact(ctx, now, keep.Heartbeats, v)
-	p.Heartbeats += n
-	return err
+	return l.compact(ctx, now, keep, v, p)
 }
 
 // ExpireLoop calls Expire now and after each time of every, until ctx is done. It returns nil then.
@@ -94,11 +100,11 @@ func (l *Log) ExpireLoop(ctx context.Context, every time.Duration, keep Retentio
 			return nil
 		}
 		logger := logger.With("streams", p.Streams, "expired", p.Expired, "deleted", p.Deleted,
-			"heartbeats", p.Heartbeats, "ms", time.Since(began).Milliseconds())
+			"heartbeats", p.Heartbeats, "passing", p.Passing, "ms", time.Since(began).Milliseconds())
 		switch {
 		case err != nil:
 			logger.Warn("retention applied in part", "failed", p.Failed, "error", err) // the next pass tries again
-		case p.Expired+p.Deleted+p.Heartbeats > 0:
+		case p.Expired+p.Deleted+p.Heartbeats+p.Passing > 0:
 			logger.Info("retention applied")
 		default:
 			logger.Debug("retention applied")

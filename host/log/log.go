@@ -211,16 +211,20 @@ func (l *Log) Append(ctx context.Context, threadID string, entries []thread.Entr
 	began, size := time.Now(), 0
 	head, err := l.update(ctx, name, func(head engine.Head) (*engine.Append, error) {
 		res = Appended{}
-		switch v, err := newStream(name, head); {
+		v, err := newStream(name, head)
+		switch {
 		case err != nil:
 			return nil, err
 		case v.Gone:
 			return nil, ErrGone
 		}
-		a := &engine.Append{State: head.State}
-		err := l.addEntries(ctx, name, a, entries, &res)
+		a, passing := &engine.Append{State: head.State}, v.Passing
+		err = l.addEntries(ctx, &v, a, entries, &res)
 		if err != nil || len(a.Records) == 0 {
 			return nil, err
+		}
+		if v.Passing != passing {
+			a.State = v.state()
 		}
 		size = sizeOf(a.Records)
 		return a, nil

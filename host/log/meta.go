@@ -21,8 +21,9 @@ type Meta struct {
 	ClosedBy *Producer  `json:"closedBy,omitempty"` // the producer's request that closed it; nil without one
 	Seq      string     `json:"seq,omitempty"`      // of the last Post with one
 	Fork     *Fork      `json:"fork,omitempty"`
-	Gone     bool       `json:"gone,omitempty"` // deleted; kept for its forks, or a thread, whose name stays taken
-	Born     string     `json:"born,omitempty"` // distinguishes it from earlier streams of its name
+	Gone     bool       `json:"gone,omitempty"`    // deleted; kept for its forks, or a thread, whose name stays taken
+	Born     string     `json:"born,omitempty"`    // distinguishes it from earlier streams of its name
+	Passing  bool       `json:"passing,omitempty"` // a thread that has had entries of a type that IsPassing
 }
 
 // Fork is where a stream branches off from another. Up to offset At it reads as its source.

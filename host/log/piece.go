@@ -3,24 +3,14 @@ package log
 import (
 	"bytes"
 	"slices"
-	"strings"
 
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/internal/jsonscan"
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Types are prefixes of payload types. The empty list has every type.
-type Types []string
-
-// has reports whether the list has the type of a stored entry. It reads the entry up to its type.
-func (t Types) has(data []byte) bool {
-	if len(t) == 0 {
-		return true
-	}
-	kind := typeOf(data)
-	return slices.ContainsFunc(t, func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
-}
+// selects reports whether types have the type of a stored entry. It reads the entry up to its type.
+func selects(types thread.Types, data []byte) bool { return types.All() || types.Has(typeOf(data)) }
 
 // typeOf returns the payload type of a stored entry; "" for a message that is no entry.
 func typeOf(data []byte) string {
@@ -33,7 +23,7 @@ func typeOf(data []byte) string {
 
 // Bounds are those of a Piece.
 type Bounds struct {
-	Types   Types
+	Types   thread.Types
 	Records int // at most this many
 	Bytes   int // of the records' data and entryRoom each, unless the only record has more
 }
@@ -71,7 +61,7 @@ func (p *Piece) Add(records []engine.Record, tail uint64, b Bounds) {
 			}
 			continue
 		}
-		if b.Types.has(r.Data) && !p.take(r, b) {
+		if selects(b.Types, r.Data) && !p.take(r, b) {
 			break
 		}
 		p.Next = next
@@ -91,7 +81,7 @@ func (p *Piece) AddBack(records []engine.Record, b Bounds) {
 	slices.Reverse(p.Records)
 	for i, r := range slices.Backward(records) {
 		if r.Seq <= until.Seq || part[i] < until.Part {
-			if b.Types.has(r.Data) && !p.take(r, b) {
+			if selects(b.Types, r.Data) && !p.take(r, b) {
 				break
 			}
 		}

@@ -86,7 +86,7 @@ func (l *Log) append(ctx context.Context, v Stream, p Post, out *Posted) (*engin
 		a.Values = map[string][]byte{valueProducer + p.Producer.ID: thread.Marshal(p.Producer)}
 	}
 	if len(p.Body) > 0 {
-		if err := l.addBody(ctx, v, p, a); err != nil {
+		if err := l.addBody(ctx, &v, p, a); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +94,7 @@ func (l *Log) append(ctx context.Context, v Stream, p Post, out *Posted) (*engin
 	if err != nil {
 		return nil, err
 	}
-	if a.State = v.head.State; a.State != nil || p.Seq != "" {
+	if a.State = v.head.State; a.State != nil || p.Seq != "" || v.Passing {
 		a.State = next.state()
 	}
 	if len(a.Records) == 0 && a.Values == nil && bytes.Equal(a.State, v.head.State) {
@@ -169,13 +169,13 @@ func (p Post) next(m Meta, now time.Time) (Meta, error) {
 }
 
 // addBody adds the records of a Post's body to an append: those of a thread's new entries.
-func (l *Log) addBody(ctx context.Context, v Stream, p Post, a *engine.Append) (err error) {
+func (l *Log) addBody(ctx context.Context, v *Stream, p Post, a *engine.Append) (err error) {
 	if isThread(v.Name) {
 		entries, err := ParseEntries(p.Body, p.Writer)
 		if err != nil {
 			return err
 		}
-		return l.addEntries(ctx, v.Name, a, entries, &Appended{})
+		return l.addEntries(ctx, v, a, entries, &Appended{})
 	}
 	a.Records, err = cut(v.Type, p.Body, false)
 	return err

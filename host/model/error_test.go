@@ -122,11 +122,16 @@ func TestNoStream(t *testing.T) {
 func TestAway(t *testing.T) {
 	forEach(t, func(t *testing.T, a adapter) {
 		n := serve(t, nil)
-		refused := errors.New("connection refused")
+		refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")} // as of a net.Dialer
 		n.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, refused }
 		_, err := a.model(t, n).Stream(t.Context(), hello, func(model.Event) {})
 		e := refusal(t, err)
-		if e.Kind != model.Again || e.Status != 0 || !strings.Contains(e.Message, refused.Error()) {
+		if e.Kind != model.Again || e.Status != 0 || !e.Unsent || !strings.Contains(e.Message, refused.Error()) {
+			t.Errorf("%+v", e)
+		}
+		n = serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+		_, err = a.model(t, n).Stream(t.Context(), hello, func(model.Event) {})
+		if e := refusal(t, err); e.Kind != model.Again || e.Unsent { // the provider has the request
 			t.Errorf("%+v", e)
 		}
 	})

@@ -140,6 +140,7 @@ type Error struct {
 	Kind       Kind
 	Status     int           // of HTTP; 0 where there was no answer, or a stream that went wrong
 	RetryAfter time.Duration // at most 5 minutes; 0 where the provider named none
+	Unsent     bool          // the request did not reach the provider
 	Message    string        // the provider's own, or the cause: one line of at most 1,000 bytes, without the key
 }
 

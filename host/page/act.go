@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func (p *page) cancel(w http.ResponseWriter, r *http.Request) error {
 	}
 	return p.post(w, r, id, author, thread.Marshal(thread.Cancel{
 		Signal: thread.Signal{Type: thread.TypeCancel, RunID: v.Run, Harness: v.Harness}, Reason: asked.Reason,
-	}))
+	}), "")
 }
 
 // chat posts a chat to a thread.
@@ -67,18 +68,48 @@ func (p *page) chat(w http.ResponseWriter, r *http.Request) error {
 			return refuse(http.StatusConflict, "closed", "The thread is closed: it takes no more posts.")
 		}
 	}
-	payload := thread.Marshal(thread.Chat{Type: thread.TypeChat, Text: sent.Text})
-	return p.post(w, r, id, cmp.Or(s.Agent, author), payload)
+	one := addressed{Chat: thread.Chat{Type: thread.TypeChat, Text: sent.Text}}
+	note := p.mention(r.Context(), id, &one)
+	return p.post(w, r, id, cmp.Or(s.Agent, author), thread.Marshal(one), note)
 }
 
-// post appends an entry of an author to a thread that exists.
-func (p *page) post(w http.ResponseWriter, r *http.Request, id, author string, payload []byte) error {
+// stop asks for the end of a bot's open reaction, as `arbe cancel --reaction` does.
+func (p *page) stop(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("thread")
+	s, err := p.speaker(w, r, id)
+	if err != nil {
+		return err
+	}
+	var asked struct{ Reaction string }
+	if err := parseBody(w, r, &asked); err != nil {
+		return err
+	}
+	if _, err := p.summary(r.Context(), id); err != nil {
+		return err
+	}
+	f, err := p.Threads.Fold(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(f.Reactions.Open(), func(x thread.OpenReaction) bool { return x.ID == asked.Reaction }) {
+		return refuse(http.StatusConflict, "not_answering", "The bot does not answer any more.")
+	}
+	return p.post(w, r, id, cmp.Or(s.Agent, author), thread.Marshal(thread.ReactionCancel{
+		Type: thread.TypeReactionCancel, Reaction: asked.Reaction,
+	}), "")
+}
+
+// post appends an entry of an author to a thread that exists. note is for who has posted it; "" for none.
+func (p *page) post(w http.ResponseWriter, r *http.Request, id, author string, payload []byte, note string) error {
 	e := thread.Entry{
 		ID: "page." + strings.ToLower(rand.Text()), TS: thread.Stamp(time.Now()), AuthorID: author, Payload: payload,
 	}
 	if _, err := p.Log.Append(r.Context(), id, []thread.Entry{e}); err != nil {
 		return err
 	}
-	answerJSON(w, http.StatusCreated, map[string]string{"id": e.ID})
+	answerJSON(w, http.StatusCreated, struct {
+		ID   string `json:"id"`
+		Note string `json:"note,omitempty"`
+	}{e.ID, note})
 	return nil
 }

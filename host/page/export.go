@@ -30,6 +30,9 @@ const (
 // beginning, Add takes the thread's entries in their order, Close writes the end. Its memory does not grow with the
 // thread. It is not safe for concurrent use.
 type Export struct {
+	Name  func(id string) string                 // of an author; "" where it is not known. nil for ids alone
+	Other func(id string) (thread.Summary, bool) // another thread that items name, as it is now; nil for none
+
 	w       io.Writer
 	builder view.Builder
 	list    view.List       // items that are not written yet
@@ -42,6 +45,28 @@ type Export struct {
 
 	embedded int  // bytes of images in the file
 	ended    bool // there are no further entries
+}
+
+// beside returns what some items show beside their entries.
+func (x *Export) beside(items []view.Item) beside {
+	b := beside{names: names{}, others: others{}, closed: true}
+	for _, i := range items {
+		if bot := i.Author; x.Name != nil {
+			b.names[bot] = x.Name(bot)
+			if i.Notice != nil {
+				b.names[i.Notice.Bot] = x.Name(i.Notice.Bot)
+			}
+		}
+		for _, id := range []string{i.From, i.Call.Task()} {
+			if x.Other == nil || !thread.ValidThread(id) {
+				continue
+			}
+			if v, ok := x.Other(id); ok {
+				b.others[id] = taskRow(v)
+			}
+		}
+	}
+	return b
 }
 
 // exportPage is the data of a file's beginning.
@@ -121,10 +146,10 @@ func (x *Export) embed(e thread.Entry) {
 // write writes the first n items, and forgets what only they need.
 func (x *Export) write(n int) error {
 	all := x.list.Items
-	if !x.ended {
+	if !x.ended || !x.builder.Runs {
 		unmark(all[:n])
 	}
-	part := piece{Groups: grouped(all[:n], "")}
+	part := piece{Groups: grouped(all[:n], "", x.beside(all[:n]))}
 	for _, g := range part.Groups {
 		for i := range g.Items {
 			g.Items[i].File = x

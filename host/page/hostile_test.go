@@ -23,33 +23,40 @@ var (
 	itemElements = strings.Fields("article h1 h2 h3 h4 h5 h6 a time div p span em strong del ins code pre b hr br " +
 		"blockquote ul ol li table thead tbody tr th td details summary figure figcaption img")
 	itemAttributes = map[string]*regexp.Regexp{
-		"id":       regexp.MustCompile(`^i-[A-Za-z0-9._:~/-]+$`),
-		"data-sub": regexp.MustCompile(``),
-		"class":    regexp.MustCompile(`^[a-z0-9 _-]*$`),
-		"datetime": regexp.MustCompile(`^[0-9T:.Z-]*$`),
-		"rel":      regexp.MustCompile(`^noopener noreferrer$`),
-		"align":    regexp.MustCompile(`^(left|center|right)$`),
-		"start":    regexp.MustCompile(`^[0-9]+$`),
-		"tabindex": regexp.MustCompile(`^0$`),
-		"role":     regexp.MustCompile(`^img$`),
-		"data-n":   regexp.MustCompile(`^[0-9]+$`),
-		"loading":  regexp.MustCompile(`^lazy$`),
-		"alt":      regexp.MustCompile(`^an image$`),
-		"open":     regexp.MustCompile(`^$`),
-		"title":    regexp.MustCompile(`^(Link to this entry|The entry as it is on the thread|[0-9: -]+ UTC)$`),
+		"id":            regexp.MustCompile(`^[ia]-[A-Za-z0-9._:~/-]+$`),
+		"data-sub":      regexp.MustCompile(``),
+		"data-reaction": regexp.MustCompile(`^x_[a-z0-9]+$`),
+		"class":         regexp.MustCompile(`^[a-z0-9 _-]*$`),
+		"datetime":      regexp.MustCompile(`^[0-9T:.Z-]*$`),
+		"rel":           regexp.MustCompile(`^noopener noreferrer$`),
+		"align":         regexp.MustCompile(`^(left|center|right)$`),
+		"start":         regexp.MustCompile(`^[0-9]+$`),
+		"tabindex":      regexp.MustCompile(`^0$`),
+		"role":          regexp.MustCompile(`^img$`),
+		"data-n":        regexp.MustCompile(`^[0-9]+$`),
+		"data-child":    regexp.MustCompile(`^[A-Za-z0-9_-]+$`),
+		"data-ended":    regexp.MustCompile(`^[0-9]*$`),
+		"data-silent":   regexp.MustCompile(`^[0-9]+$`),
+		"data-dead":     regexp.MustCompile(`^[0-9]+$`),
+		"loading":       regexp.MustCompile(`^lazy$`),
+		"alt":           regexp.MustCompile(`^an image$`),
+		"open":          regexp.MustCompile(`^$`),
+		"title":         regexp.MustCompile(`^(Link to this entry|The entry as it is on the thread|[0-9: -]+ UTC)$`),
 		"href": regexp.MustCompile(
 			`^(https?://|mailto:|#i-[A-Za-z0-9._:~/%-]+$|/t/t1/(raw|image)/[A-Za-z0-9._:~/%-]+$|/t/[A-Za-z0-9_-]+$)`,
 		),
 		"aria-hidden": regexp.MustCompile(`^true$`),
 		"aria-label":  regexp.MustCompile(`^(done|to do)$`),
 		"data-result": regexp.MustCompile(`^i-[A-Za-z0-9._:~-]+$`),
+		"data-chats":  regexp.MustCompile(``), // ids
+		"hidden":      regexp.MustCompile(`^$`),
 		"src": regexp.MustCompile(
 			`^(/t/t1/image/[A-Za-z0-9._:~/%-]+$|data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$)`,
 		),
 	}
 	// What stands around the items has these, too.
 	frameElements = strings.Fields("html head meta title link script style body header main section form label " +
-		"textarea select option button dl dt dd noscript nav mark output kbd input")
+		"textarea select option button template dl dt dd noscript nav mark output kbd input")
 	frameAttributes = map[string]*regexp.Regexp{
 		"src":        regexp.MustCompile(`^/assets/[0-9a-f]+/(page\.js|icon\.svg)$`),
 		"alt":        regexp.MustCompile(`^$`),
@@ -63,10 +70,10 @@ var (
 		"method":     regexp.MustCompile(`^post$`),
 		"data-post":  regexp.MustCompile(`^/t/t1/[a-z]+$`),
 		"rel":        regexp.MustCompile(`^(icon|stylesheet)$`),
-		"type":       regexp.MustCompile(`^(image/svg\+xml|checkbox|search)$`),
+		"type":       regexp.MustCompile(`^(image/svg\+xml|checkbox|search|hidden)$`),
 		"id":         regexp.MustCompile(`^([a-z]+|t-[A-Za-z0-9_-]+)$`),
 		"http-equiv": regexp.MustCompile(`^Content-Security-Policy$`),
-		"name":       regexp.MustCompile(`^(viewport|color-scheme|referrer|generator|q|state|text|reason|hours)$`),
+		"name":       regexp.MustCompile(`^(viewport|color-scheme|referrer|generator|q|state|text|reason|reaction|hours)$`),
 	}
 	frameFree = regexp.MustCompile(
 		`^(data-[a-z]+|aria-[a-z]+|class|role|lang|charset|content|defer|hidden|rows|required|` +
@@ -154,7 +161,10 @@ func pieceOf(entries []thread.Entry) piece {
 			list.Change(c)
 		}
 	}
-	return piece{Groups: grouped(list.Items, "t1"), Before: 1, After: 2, Thread: "t1"}
+	return piece{
+		Groups: grouped(list.Items, "t1", beside{}), Before: 1, After: 2, Thread: "t1",
+		Coming: answers(b.Answering(), nil),
+	}
 }
 
 func execute(t *testing.T, name string, data any) string {
@@ -183,6 +193,7 @@ func TestLargeHostile(t *testing.T) {
 			shown := checkHTML(t, name+" on its page", execute(t, "thread", threadPage{
 				newFrame(r.State + " · " + r.Name()), newRow(v, at), readOnly, false, "http://localhost", 2,
 				pieceOf(entries), nil,
+				[]string{text},
 			}))
 			// A text without markdown and without escape sequences stands there as it is, in a field without markdown.
 			if want := view.Visible(text); !strings.Contains(plain(shown), plain("stderr: "+want+" end")) {

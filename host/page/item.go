@@ -15,6 +15,7 @@ import (
 // item is an item of a thread as the page shows it.
 type item struct {
 	view.Item
+	beside
 	Thread string  // "" in a file
 	File   *Export // that the item is written to; nil on the page
 }
@@ -45,13 +46,81 @@ func (i item) Stamp() string {
 	return thread.Stamp(i.Time)
 }
 
-// Sub returns the key that groups the items of a subagent; "" for the thread's own conversation.
+// Sub returns the key that groups the items of a subagent, and those on the way to a bot's reply; "" for the thread's
+// own conversation.
 func (i item) Sub() string {
-	if i.Subagent == nil {
+	switch {
+	case i.isStep():
+		return "r" + i.Reaction.ID
+	case i.Subagent != nil:
+		return "s" + i.Subagent.ID
+	}
+	return ""
+}
+
+// isStep reports whether a bot wrote or called the item on the way to its reply.
+func (i item) isStep() bool {
+	switch i.Kind {
+	case view.KindText, view.KindThinking, view.KindImage, view.KindStop, view.KindCall, view.KindResult:
+		return i.Reaction != nil && !i.Reaction.Reply
+	}
+	return false
+}
+
+// Steps returns the name of the bot of such an item; "" for another one.
+func (i item) Steps() string {
+	if !i.isStep() {
 		return ""
 	}
-	return "s" + i.Subagent.ID
+	return i.Who()
 }
+
+// Answered returns the id of the reaction that the item is of; "" for none, and for one that can't be.
+func (i item) Answered() string {
+	if i.Reaction == nil || !thread.ValidID(i.Reaction.ID) {
+		return ""
+	}
+	return i.Reaction.ID
+}
+
+// IsHidden reports whether nothing is seen of the item: it changes others.
+func (i item) IsHidden() bool { return i.Kind == view.KindDelivery || i.Kind == view.KindEnd }
+
+// IsReply reports whether the item is a bot's reply.
+func (i item) IsReply() bool { return i.Reaction != nil && i.Reaction.Reply }
+
+// Who returns the name of the item's author; "" where it is not known.
+func (i item) Who() string {
+	if i.IsBot() {
+		return i.names.bot(i.Author)
+	}
+	return i.names.author(i.Author)
+}
+
+// Origin returns the id of the thread from which a bot has posted the item, for a link; "" for none. A writer chose it.
+func (i item) Origin() string { return i.linked(i.From) }
+
+// OriginName returns what a reader calls that thread; "" for an item of this one.
+func (i item) OriginName() string {
+	if from := i.others[i.From]; from != nil && from.Title != "" {
+		return from.Title
+	}
+	if i.From != "" {
+		return "another thread"
+	}
+	return ""
+}
+
+// linked returns the id of another thread as it stands in a link; "" for one that the viewer can't open.
+func (i item) linked(id string) string {
+	if i.closed || !thread.ValidThread(id) {
+		return ""
+	}
+	return id
+}
+
+// Delegated returns the thread of the task that the item's call has delegated; nil for none that is known.
+func (i item) Delegated() *row { return i.others[i.Call.Task()] }
 
 // Answer returns the id of the entry with the result of a call; "" until it comes.
 func (i item) Answer() string {
@@ -61,12 +130,12 @@ func (i item) Answer() string {
 	return ""
 }
 
-// Child returns the id of the thread of a child that the item is about; "" for none. A writer chose it.
+// Child returns the id of the thread of a child that the item is about, for a link; "" for none. A writer chose it.
 func (i item) Child() string {
-	if i.Notice == nil || i.File != nil || !thread.ValidThread(i.Notice.Thread) {
-		return ""
+	if i.Notice != nil {
+		return i.linked(i.Notice.Thread)
 	}
-	return i.Notice.Thread
+	return i.linked(i.Call.Task())
 }
 
 // Link returns the address of a pull request on the web; "" for none. A writer chose it.
@@ -110,6 +179,9 @@ func (i item) Bad() bool { return i.Notice != nil && i.Notice.Bad }
 // Sentence returns an item of one sentence. A step of making the box has its duration.
 func (i item) Sentence() string {
 	text := i.Item.Sentence()
+	if i.Notice != nil && i.Notice.Bot != "" {
+		return i.names.bot(i.Notice.Bot) + " " + i.Notice.Text
+	}
 	if i.Notice == nil || i.Notice.Kind != view.NoticeSetup {
 		return text
 	}
@@ -147,13 +219,20 @@ func (i item) Tool() string {
 	return i.Result.Name
 }
 
-// Took returns how long a call took; "" where that is not known.
+// Took returns with what exit code a call failed, and how long it took, as far as that is known.
 func (i item) Took() string {
 	r := i.Whole()
-	if r == nil || r.Duration <= 0 {
+	if r == nil {
 		return ""
 	}
-	return seconds(r.Duration)
+	var parts []string
+	if r.ExitCode != nil && *r.ExitCode != 0 {
+		parts = append(parts, fmt.Sprint("exit ", *r.ExitCode))
+	}
+	if r.Duration > 0 {
+		parts = append(parts, seconds(r.Duration))
+	}
+	return strings.Join(parts, " · ")
 }
 
 // seconds returns a duration for people: a short one in tenths of a second.
@@ -290,11 +369,14 @@ func (g *group) Task() string {
 	return ""
 }
 
-// grouped groups the items of a piece: those of a subagent where its first one stands.
-func grouped(items []view.Item, id string) (groups []*group) {
+// Steps returns the name of the bot whose steps a group has; "" for another group.
+func (g *group) Steps() string { return g.Items[0].Steps() }
+
+// grouped groups the items of a piece: those of a subagent or of a bot where its first one stands.
+func grouped(items []view.Item, id string, of beside) (groups []*group) {
 	subs := map[string]*group{}
 	for _, one := range items {
-		i := item{Item: one, Thread: id}
+		i := item{Item: one, Thread: id, beside: of}
 		g := subs[i.Sub()]
 		if g == nil || i.Sub() == "" {
 			g = &group{Sub: i.Sub()}

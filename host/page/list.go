@@ -163,7 +163,7 @@ func (p *page) list(w http.ResponseWriter, r *http.Request) error {
 	now := now()
 	rows := make([]*row, len(all))
 	for i, v := range all {
-		rows[i] = newRow(v, now)
+		rows[i] = p.row(r.Context(), v, now)
 	}
 	found := part{Rows: tree(rows)}
 	if next != "" {

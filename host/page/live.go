@@ -135,7 +135,7 @@ func (p *page) listLive(w http.ResponseWriter, r *http.Request) error {
 	sent := map[string]bool{} // a member gets the changes of these alone, and of those that it may open
 	for _, v := range all {
 		sent[v.ID] = true
-		p.sendRow(e, f, v)
+		p.sendRow(r.Context(), e, f, v)
 	}
 	e.send("ready", map[string]int64{"now": now().UnixMilli()})
 	for e.flush() && e.wait(r.Context(), p.Closing, changes.News()) {
@@ -155,7 +155,7 @@ func (p *page) listLive(w http.ResponseWriter, r *http.Request) error {
 				if c.Deleted {
 					e.send("row", liveRow{ID: c.ID})
 				} else {
-					p.sendRow(e, f, c.Summary)
+					p.sendRow(r.Context(), e, f, c.Summary)
 				}
 			}
 		}
@@ -164,14 +164,14 @@ func (p *page) listLive(w http.ResponseWriter, r *http.Request) error {
 }
 
 // sendRow sends a thread, or that the list does not have it.
-func (p *page) sendRow(e *events, f filter, v thread.Summary) {
+func (p *page) sendRow(ctx context.Context, e *events, f filter, v thread.Summary) {
 	now := now()
 	if !f.has(v, now) {
 		e.send("row", liveRow{ID: v.ID})
 		return
 	}
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, "row", newRow(v, now)); err != nil {
+	if err := templates.ExecuteTemplate(&b, "row", p.row(ctx, v, now)); err != nil {
 		e.err = err
 		return
 	}

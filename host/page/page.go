@@ -19,7 +19,8 @@
 //	anybody          /login, /share, /assets/…
 //	page:open        /login/codes, /share/codes
 //	login            every path
-//	member           the list and the threads of its houses, to read and to chat; it logs in by /login#TOKEN
+//	member           the list and the threads of its houses, to read, to chat and to stop bots; it logs in by
+//	                 /login#TOKEN
 //	share            GET below /t/ID of its thread, but for its session
 //
 // Each request passes the same checks first: a Host that this server has (a page of another site can give its own name
@@ -68,6 +69,12 @@ type Config struct {
 	Budget  *memory.Budget  // of the memory of all requests; nil for one of the page's own
 	Logger  *slog.Logger
 	Doors   *houses.Doors // decide what members of houses may see; nil for a server without houses
+	// Room returns the house of a thread: who is named on its page. It returns rows.ErrAbsent for a thread without a
+	// row. nil for a server without houses.
+	Room func(ctx context.Context, thread string) (rows.Room, error)
+	// Mentions returns the ids of the bots of a room that a text names, and the names in it that several of them have.
+	// It is set where Room is.
+	Mentions func(text string, of rows.Room) (ids, shared []string)
 	// Harnesses are those whose lines may be on threads; nil for session's list.
 	Harnesses session.List
 	// Session writes the session of a thread's last run as a file of its harness, from the thread's entries in their
@@ -84,6 +91,7 @@ type page struct {
 
 	rebuilds chan struct{} // has one for each session that is rebuilt
 	rooms    rooms
+	who      who
 }
 
 // Handler returns the handler of the page's paths.
@@ -133,6 +141,7 @@ func (p *page) handler() http.Handler {
 
 		"POST /t/{thread}/cancel": p.cancel,
 		"POST /t/{thread}/chat":   p.chat,
+		"POST /t/{thread}/stop":   p.stop,
 		"POST /t/{thread}/share":  p.shareHere,
 		"POST /t/{thread}/revoke": p.revokeHere,
 	} {
@@ -210,6 +219,8 @@ var problems = []struct {
 	{access.ErrForeign, http.StatusUnauthorized, "foreign", "Your login is not of this server."},
 	{houses.ErrLogin, http.StatusUnauthorized, "login", "The login is not valid here, or has expired."},
 	{rows.ErrOtherLog, http.StatusServiceUnavailable, "other_log", "The database is of another log."},
+	{rows.ErrOlder, http.StatusServiceUnavailable, "schema", "The database has to be migrated."},
+	{rows.ErrNewer, http.StatusServiceUnavailable, "schema", "The database is that of a newer arbe."},
 	{houses.ErrRows, http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."},
 	{houses.ErrNoKeys, http.StatusServiceUnavailable, "houses", "The houses can't be read now. Come again."},
 	{index.ErrAbsent, http.StatusNotFound, "not_found", errNoThread.message},

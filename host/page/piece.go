@@ -40,6 +40,7 @@ type piece struct {
 	Joined  bool   // the page shows what is before
 	Thread  string
 	Answers []string // ids of items in the piece behind it, which are results of calls in this one
+	Coming  []answer // that bots are writing, of a piece at the thread's end
 }
 
 // entryOf returns the entry of a record; false for one that was removed or can't be parsed.
@@ -98,7 +99,7 @@ func (r *reader) build(ctx context.Context, records []engine.Record, found *piec
 	if err := r.Grow(renderCharge * dataBytes(records)); err != nil {
 		return err
 	}
-	b := view.Builder{Harnesses: r.Harnesses}
+	b := view.Builder{Harnesses: r.Harnesses, Runs: r.runs(ctx)}
 	var list view.List
 	for _, r := range records {
 		if e, ok := entryOf(r); ok {
@@ -111,14 +112,18 @@ func (r *reader) build(ctx context.Context, records []engine.Record, found *piec
 	if err != nil {
 		return err
 	}
-	if !end {
+	if !end || !b.Runs {
 		unmark(list.Items)
 	}
-	found.Groups = grouped(list.Items, found.Thread)
+	of := r.beside(ctx, list.Items...)
+	if end && found.After >= r.stream.Tail() {
+		found.Coming = answers(b.Answering(), of.names)
+	}
+	found.Groups = grouped(list.Items, found.Thread, of)
 	return nil
 }
 
-// unmark removes from chats that they are not delivered: what delivers them may come later.
+// unmark removes from chats that they are not delivered: what delivers them may come later, or no agent is there.
 func unmark(items []view.Item) {
 	for at := range items {
 		if items[at].Input.Waits() {
@@ -185,6 +190,7 @@ type threadPage struct {
 	Tail     uint64 // live items begin behind it
 	piece
 	Harnesses session.List // those that command lines may name
+	Bots      []string     // the mentions of the bots that answer
 }
 
 // thread serves the page of a thread: at its tail, or at the entry or item of ?at.
@@ -215,10 +221,10 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	one := newRow(v, now())
+	one := from.head(r.Context(), v)
 	p.render(w, http.StatusOK, "thread", threadPage{
 		newFrame(one.State + " · " + one.Name()), one, s.Share != "", s.Agent != "", address(r, s.Thread),
-		from.stream.Tail(), shown, p.Harnesses,
+		from.stream.Tail(), shown, p.Harnesses, mentions(p.whose(r.Context(), id).Room),
 	})
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // reader reads a thread. Its lease is charged with the records that were read last.
@@ -16,6 +17,7 @@ type reader struct {
 	*memory.Lease
 	id     string // of the thread
 	stream log.Stream
+	shared bool // its viewers have a share
 }
 
 // reader returns a reader of a thread for a session. The caller frees its lease.
@@ -24,7 +26,13 @@ func (p *page) reader(ctx context.Context, s access.Session, id string) (*reader
 	if err != nil {
 		return nil, err
 	}
-	return &reader{p, p.lease(s), id, v}, nil
+	return &reader{p, p.lease(s), id, v, s.Share != ""}, nil
+}
+
+// runs reports whether the thread has had a run, or may have had one.
+func (r *reader) runs(ctx context.Context) bool {
+	v, err := r.summary(ctx, r.id)
+	return err != nil || v.Status != thread.StatusIdle
 }
 
 // read returns the records after a place up to another, as many as fit into most bytes, but at least one append.
@@ -63,10 +71,17 @@ type tail struct {
 	watch   view.Watch
 }
 
-// newTail returns the tail of a reader after a place. It reads what is before, so that results find their calls.
+// newTail returns the tail of a reader after a place. It reads what is before, so that results find their calls, and
+// the answers of bots their beginnings.
 func newTail(ctx context.Context, r reader, after uint64, holds int) (*tail, error) {
-	t := &tail{reader: r, after: after, holds: holds, builder: view.Builder{Harnesses: r.Harnesses}}
-	records, err := t.readBack(ctx, after, aheadEntries, aheadBytes)
+	t := &tail{
+		reader: r, after: after, holds: holds, builder: view.Builder{Harnesses: r.Harnesses, Runs: r.runs(ctx)},
+	}
+	n := aheadEntries
+	if v, err := r.summary(ctx, r.id); err == nil && v.Reactions > 0 {
+		n = mostRead
+	}
+	records, err := t.readBack(ctx, after, n, aheadBytes)
 	if err != nil {
 		return nil, err
 	}

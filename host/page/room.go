@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"arbe.0sk.ar/runner/host/index"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/view"
 )
@@ -19,20 +20,30 @@ const chunkBytes = 64 << 10
 // room renders a thread's entries, once for all viewers at this server. It begins at the thread's end with the first
 // viewer, and ends with the last one, or when the thread is deleted or can't be read: then its viewers come again.
 //
-// All viewers get the same chunks, so an item and the row above them must not depend on the viewer. The forms, which a
-// share does not have, are on the page.
+// All viewers get the same chunks, so an item and the row above them must not depend on the viewer. Those who have a
+// share have a room of their own. The forms, which they do not have, are on the page.
 type room struct {
 	*ring
 	page  *page
 	key   roomKey
 	users int                    // guarded by rooms
-	pulse atomic.Pointer[string] // nil before the room has begun
+	now   atomic.Pointer[moment] // nil before the room has begun
+	tasks *index.Reader          // of the threads of the tasks that are shown; nil for a share
 	stop  context.CancelFunc
 	ended chan struct{} // closed when run has returned
 }
 
+// moment has what a thread's page shows below the items. It never changes.
+type moment struct {
+	pulse     string
+	answering []view.Answering
+}
+
 // roomKey distinguishes a thread from one of the same id that was deleted.
-type roomKey struct{ thread, born string }
+type roomKey struct {
+	thread, born string
+	shared       bool // its viewers have a share
+}
 
 // rooms are the rooms of a page.
 type rooms struct {
@@ -40,17 +51,21 @@ type rooms struct {
 	open map[roomKey]*room
 }
 
-// enter returns the room of a thread, and a member of it. The caller calls leave.
-func (p *page) enter(id string, v log.Stream) (*room, *member) {
+// enter returns the room of a reader's thread, and a member of it. The caller calls leave.
+func (p *page) enter(from *reader) (*room, *member) {
 	p.rooms.mu.Lock()
 	defer p.rooms.mu.Unlock()
-	key := roomKey{id, v.Born}
+	v := from.stream
+	key := roomKey{from.id, v.Born, from.shared}
 	r := p.rooms.open[key]
 	if r == nil {
 		ctx, stop := context.WithCancel(p.Closing)
 		r = &room{
 			ring: newRing(v.Tail(), p.Budget.Lease("page rooms")), page: p, key: key, stop: stop,
 			ended: make(chan struct{}),
+		}
+		if p.Threads != nil && !key.shared {
+			r.tasks = p.Threads.WatchSome()
 		}
 		p.rooms.open[key] = r
 		go r.run(ctx, v)
@@ -89,6 +104,9 @@ var errInterrupted = errors.New("the room has ended")
 // run renders until ctx is done or an error ends the room.
 func (r *room) run(ctx context.Context, v log.Stream) {
 	defer close(r.ended)
+	if r.tasks != nil {
+		defer r.tasks.Close()
+	}
 	err := r.follow(ctx, v)
 	if !errors.Is(err, log.ErrAbsent) && !errors.Is(err, log.ErrGone) {
 		if ctx.Err() == nil {
@@ -114,7 +132,7 @@ func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
 	}()
 	f := r.page.Log.Follow(v.Name)
 	defer f.Close()
-	from := reader{r.page, r.page.Budget.Lease("page room " + v.Name), r.key.thread, v}
+	from := reader{r.page, r.page.Budget.Lease("page room " + v.Name), r.key.thread, v, r.key.shared}
 	defer from.Free()
 	t, err := newTail(ctx, from, v.Tail(), ringBytes)
 	if err != nil {
@@ -122,6 +140,10 @@ func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
 	}
 	r.beat(t)
 	r.wake()
+	var tasks <-chan struct{}
+	if r.tasks != nil {
+		tasks = r.tasks.News()
+	}
 	for err == nil {
 		var grown <-chan struct{}
 		if t.stream, grown, err = f.Stat(ctx); err == nil {
@@ -130,6 +152,8 @@ func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
 		if err == nil {
 			select {
 			case <-grown:
+			case <-tasks:
+				err = r.tell(ctx, t)
 			case <-ctx.Done():
 				err = ctx.Err()
 			}
@@ -138,10 +162,9 @@ func (r *room) follow(ctx context.Context, v log.Stream) (err error) {
 	return err
 }
 
-// beat sets the pulse.
+// beat sets the moment.
 func (r *room) beat(t *tail) {
-	line := pulse(&t.watch, t.builder.Running())
-	r.pulse.Store(&line)
+	r.now.Store(&moment{pulse(&t.watch, t.builder.Running()), t.builder.Answering()})
 }
 
 // render renders up to the end of the thread. A chunk has whole appends, and the last one the head.
@@ -170,7 +193,8 @@ func (r *room) render(ctx context.Context, t *tail) error {
 		if b.Len() > ringBytes {
 			return nil // too large to be kept
 		}
-		one, err := r.page.liveItem(r.key.thread, c, seq)
+		r.want(c.Item.Call.Task()) // before its state is rendered
+		one, err := t.liveItem(ctx, c, seq)
 		if err == nil {
 			err = writeEvent(&b, "item", one)
 		}
@@ -179,8 +203,15 @@ func (r *room) render(ctx context.Context, t *tail) error {
 	if err != nil {
 		return err
 	}
+	was := r.now.Load().answering
 	r.beat(t)
-	head, err := r.page.liveHead(ctx, r.key.thread, *r.pulse.Load(), t.after)
+	is, of := r.now.Load(), r.page.whose(ctx, r.key.thread).names
+	var failed error // a buffer's write never fails
+	err = writeAnswers(was, is.answering, of, func(a liveAnswer) { failed = writeEvent(&b, "answer", a) })
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	head, err := t.liveHead(ctx, is, t.after)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type house struct {
 	t      *testing.T
 	engine *faulty
 	text   string        // of each chat, behind its id
+	share  string        // the code by which browsers come; "" for a login
 	logged *bytes.Buffer // guarded by mu
 	mu     sync.Mutex
 }
@@ -74,6 +75,13 @@ func newHouse(t *testing.T) *house {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- x.Run(ctx) }()
+	for !x.Ready() { // else there is no list
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(time.Millisecond):
+		}
+	}
 	h.page = newPage(Config{
 		Log: l, Threads: x, Secrets: [][]byte{[]byte("a secret of 32 bytes and more ....")}, Local: true,
 		Closing: ctx, Budget: memory.NewBudget(64 << 20), Logger: slog.New(slog.NewTextHandler(h, nil)),
@@ -120,9 +128,28 @@ type browser struct {
 // open opens a live answer behind a place.
 func (h *house) open(id string, after uint64) *browser {
 	h.t.Helper()
-	s := access.NewSession(now())
-	r := httptest.NewRequest("GET", fmt.Sprintf("/t/%s/live?after=%d", id, after), nil)
-	r.AddCookie(&http.Cookie{Name: "arbe", Value: access.Seal(h.Secrets[0], s)})
+	return h.follow(fmt.Sprintf("/t/%s/live?after=%d", id, after))
+}
+
+// cookie returns the cookie of a browser.
+func (h *house) cookie() *http.Cookie {
+	h.t.Helper()
+	name, s := "arbe", access.NewSession(now())
+	if h.share != "" {
+		share, err := h.store.ShareOf(h.t.Context(), now(), h.share)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		name, s = "arbe-share", share.NewSession(now())
+	}
+	return &http.Cookie{Name: name, Value: access.Seal(h.Secrets[0], s)}
+}
+
+// follow opens a live answer.
+func (h *house) follow(path string) *browser {
+	h.t.Helper()
+	r := httptest.NewRequest("GET", path, nil)
+	r.AddCookie(h.cookie())
 	r.Host = "localhost"
 	ctx, cancel := context.WithCancel(h.t.Context())
 	b := &browser{header: http.Header{}, leave: cancel, ended: make(chan struct{})}
@@ -179,11 +206,16 @@ func (b *browser) await(text string) bool {
 	return true
 }
 
-// events returns the names of the events that the browser has, of items their ids in place of it.
-func (b *browser) events() (all []string) {
+// text returns what the browser has.
+func (b *browser) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for event := range strings.SplitSeq(b.body.String(), "\n\n") {
+	return b.body.String()
+}
+
+// events returns the names of the events that the browser has, of items their ids in place of it.
+func (b *browser) events() (all []string) {
+	for event := range strings.SplitSeq(b.text(), "\n\n") {
 		name, rest, _ := strings.Cut(strings.TrimPrefix(event, "event: "), "\ndata: {")
 		if _, id, ok := strings.Cut(rest, `"id":"`); ok && name == "item" {
 			name, _, _ = strings.Cut(id, `"`)

@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -21,9 +22,10 @@ type row struct {
 	Silent   int64  // when the run is silent unless another entry comes; 0 for none
 	Dead     int64  // and dead
 	Duration string
-	Age      string // of the last entry
-	Since    string // the run's end
-	Children []*row // only in a tree
+	Age      string   // of the last entry
+	Since    string   // the run's end
+	Children []*row   // only in a tree
+	Bots     []string // names of those that answer
 }
 
 func newRow(v thread.Summary, now time.Time) *row {
@@ -50,6 +52,27 @@ func newRow(v thread.Summary, now time.Time) *row {
 	return r
 }
 
+// row returns the row of a thread, with the names of the bots that answer on it.
+func (p *page) row(ctx context.Context, v thread.Summary, now time.Time) *row {
+	r := newRow(v, now)
+	if len(v.Answering) > 0 {
+		of := p.whose(ctx, v.ID).names
+		for _, id := range v.Answering {
+			r.Bots = append(r.Bots, of.bot(id))
+		}
+	}
+	return r
+}
+
+// head returns the row above a thread, with the thread's name where it has one.
+func (r *reader) head(ctx context.Context, v thread.Summary) *row {
+	one := r.row(ctx, v, now())
+	if !r.shared {
+		one.Title = cmp.Or(r.whose(ctx, v.ID).Thread.Name, one.Title)
+	}
+	return one
+}
+
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -71,14 +94,6 @@ func (r *row) ParentID() string {
 // HasParent reports whether the parent's id can be a thread's. The writer of the run's first entry chose it.
 func (r *row) HasParent() bool { return thread.ValidThread(r.ParentID()) }
 
-// Unread returns how many chats no run has had, of a thread that has runs; 0 for none.
-func (r *row) Unread() int {
-	if r.Run == "" {
-		return 0
-	}
-	return r.Pending
-}
-
 // Money returns the cost in US dollars; "" where the harness reports none, or 0.
 func (r *row) Money() string {
 	if r.Cost == nil {
@@ -89,6 +104,9 @@ func (r *row) Money() string {
 	}
 	return fmt.Sprintf("$%.2f", *r.Cost)
 }
+
+// Names returns the names of the bots that answer; "" for none.
+func (r *row) Names() string { return strings.Join(r.Bots, ", ") }
 
 // Box returns the run's box; "" for none.
 func (r *row) Box() string {

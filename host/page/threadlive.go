@@ -15,43 +15,51 @@ import (
 type liveItem struct {
 	ID       string `json:"id"`
 	Sub      string `json:"sub,omitempty"`
-	Task     string `json:"task,omitempty"` // of the subagent, where the item has it
+	Task     string `json:"task,omitempty"`  // of the subagent, where the item has it
+	Steps    string `json:"steps,omitempty"` // the bot whose step it is
 	HTML     string `json:"html"`
 	Replaces bool   `json:"replaces,omitempty"`
 	After    uint64 `json:"after"` // where a live answer continues
 }
 
 // liveItem renders an item of the append with a seq, which may have more items.
-func (p *page) liveItem(id string, c view.Change, seq uint64) (liveItem, error) {
-	one := item{Item: c.Item, Thread: id}
+func (t *tail) liveItem(ctx context.Context, c view.Change, seq uint64) (liveItem, error) {
+	one := item{Item: c.Item, Thread: t.id, beside: t.beside(ctx, c.Item)}
+	if one.Input.Waits() && !t.builder.Runs {
+		one.Input = nil
+	}
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, "item", one); err != nil {
 		return liveItem{}, err
 	}
-	return liveItem{one.ID, one.Sub(), view.Visible(one.Task()), b.String(), c.Replaces, seq - 1}, nil
+	return liveItem{
+		one.ID, one.Sub(), view.Visible(one.Task()), view.Visible(one.Steps()), b.String(), c.Replaces, seq - 1,
+	}, nil
 }
 
 // liveHead is the part of a thread's page above the items.
 type liveHead struct {
-	HTML  string `json:"html"`  // its row
-	Pulse string `json:"pulse"` // what the agent does
-	After uint64 `json:"after"`
+	HTML      string   `json:"html"`                // its row
+	Pulse     string   `json:"pulse"`               // what the agent does
+	Answering []string `json:"answering,omitempty"` // ids of the reactions of bots that are open
+	After     uint64   `json:"after"`
 }
 
 // liveHead renders the thread's row, with the pulse of an open run.
-func (p *page) liveHead(ctx context.Context, id, pulse string, after uint64) (liveHead, error) {
-	v, err := p.summary(ctx, id)
+func (r *reader) liveHead(ctx context.Context, is *moment, after uint64) (liveHead, error) {
+	v, err := r.summary(ctx, r.id)
 	if err != nil {
 		return liveHead{}, err
 	}
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, "row", newRow(v, now())); err != nil {
+	if err := templates.ExecuteTemplate(&b, "row", r.head(ctx, v)); err != nil {
 		return liveHead{}, err
 	}
+	pulse := is.pulse
 	if v.Status != thread.StatusRunning {
 		pulse = ""
 	}
-	return liveHead{b.String(), pulse, after}, nil
+	return liveHead{b.String(), pulse, idsOf(is.answering), after}, nil
 }
 
 // mostBehind is how many items a live answer begins with. A browser that is further behind, as after a night's sleep,
@@ -71,10 +79,12 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 	defer at.Free()
 	v := &viewer{
 		reader: at.reader, after: at.place, tail: at.stream.Tail(), e: p.startEvents(w, r, at.session, at.id),
+		tasks: wanted(r.URL.Query().Get("tasks")),
 	}
 	defer v.e.close()
 	if err = log.ErrGone; at.place <= v.tail {
-		v.room, v.member = p.enter(at.id, at.stream)
+		v.room, v.member = p.enter(at.reader)
+		v.room.want(v.tasks...)
 		defer p.leave(v.room, v.member)
 		err = v.follow(r.Context())
 	}
@@ -93,11 +103,12 @@ func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
 
 // viewer sends what a thread gets to one browser.
 type viewer struct {
-	*reader        // charged while it renders alone
-	after   uint64 // the browser has the thread up to here
-	tail    uint64 // where the thread ended when the browser came
-	headed  bool   // and its head
-	ready   bool   // and ready was sent
+	*reader          // charged while it renders alone
+	after   uint64   // the browser has the thread up to here
+	tail    uint64   // where the thread ended when the browser came
+	headed  bool     // and its head
+	ready   bool     // and ready was sent
+	tasks   []string // ids of the threads of tasks that the browser shows, and that have not ended
 	e       *events
 	room    *room
 	member  *member
@@ -160,7 +171,7 @@ func (v *viewer) alone(ctx context.Context, upTo uint64) error {
 		if n++; n > mostBehind && !v.ready {
 			return errFar
 		}
-		one, err := v.liveItem(v.id, c, seq)
+		one, err := t.liveItem(ctx, c, seq)
 		if err == nil {
 			v.e.send("item", one)
 			err = v.e.err
@@ -171,17 +182,31 @@ func (v *viewer) alone(ctx context.Context, upTo uint64) error {
 	return err
 }
 
-// settle sends the head, and ready, to a browser that has all there is. The room may have to render it first.
+// settle sends the head, what bots are answering, and ready, to a browser that has all there is. The room may have to
+// render it first.
 func (v *viewer) settle(ctx context.Context) error {
-	pulse := v.room.pulse.Load()
-	if v.headed || pulse == nil || v.after < v.tail {
+	is := v.room.now.Load()
+	if v.headed || is == nil || v.after < v.tail {
 		return nil
 	}
-	head, err := v.liveHead(ctx, v.id, *pulse, v.after)
+	err := writeAnswers(nil, is.answering, v.whose(ctx, v.id).names, func(a liveAnswer) { v.e.send("answer", a) })
+	if err != nil {
+		return err
+	}
+	head, err := v.liveHead(ctx, is, v.after)
 	if err != nil {
 		return err
 	}
 	v.e.send("head", head)
+	for _, id := range v.tasks { // they may have changed since the page was rendered
+		one, err := v.liveTask(ctx, id)
+		if err != nil {
+			return err
+		}
+		if one != nil {
+			v.e.send("task", one)
+		}
+	}
 	v.headed = true
 	if !v.ready {
 		v.e.send("ready", map[string]int64{"now": now().UnixMilli()})

@@ -82,7 +82,7 @@ func (p *page) shared(r *http.Request, id string) (access.Session, error) {
 	return s, p.store.Check(r.Context(), now(), s)
 }
 
-// speaker returns the session of a request that may post a chat to a thread.
+// speaker returns the session of a request that may post a chat to a thread, and stop what a bot answers.
 func (p *page) speaker(w http.ResponseWriter, r *http.Request, id string) (access.Session, error) {
 	s, err := p.viewer(w, r, id)
 	if err == nil && s.Thread != "" {

@@ -17,7 +17,7 @@ import (
 )
 
 // ErrLocal is returned for what would run as the user of this process, and may not.
-var ErrLocal = errors.New("this host launches no tasks of members in local boxes: start it with --local-boxes")
+var ErrLocal = errors.New("this host launches no runs of members in local boxes: start it with --local-boxes")
 
 // ofThread is the place where the provider of a box stands that a thread names.
 const ofThread = "the provider of the thread's box"

@@ -17,16 +17,20 @@ type Asked struct {
 	Provider    string // by its name, of the box
 }
 
-// Place returns where a task goes. The thread's row is made where it is missing and a house is asked for. The place of
-// a thread without a row has no House. Nothing is on the thread yet: an error leaves at most an idle row.
+// Place returns where a task goes, and gives it the model and the instructions of its bot. The thread's row is made
+// where it is missing and a house is asked for. The place of a thread without a row has no House. Nothing is on the
+// thread yet: an error leaves at most an idle row.
 func (h *Host) Place(ctx context.Context, t *launch.Task, a Asked) (rows.Place, error) {
 	return h.onRows(ctx, t.Thread, func(r Rows) (p rows.Place, err error) {
-		is, err := row(ctx, r, *t, a)
-		if err != nil || !is {
+		driver, err := row(ctx, r, *t, a)
+		if err != nil || driver == "" {
 			return p, err
 		}
 		t.Environment = a.Environment
-		return place(ctx, r, t.Thread, a)
+		if p, err = place(ctx, r, t.Thread, a); err != nil {
+			return p, err
+		}
+		return p, drive(ctx, r, t, driver)
 	})
 }
 
@@ -61,39 +65,39 @@ func place(ctx context.Context, r Rows, thread string, a Asked) (rows.Place, err
 	return p, nil
 }
 
-// row finds the row of a task's thread, or makes it in the house that is asked for. is reports whether there is a row
-// then.
-func row(ctx context.Context, r Rows, t launch.Task, a Asked) (is bool, err error) {
+// row finds the row of a task's thread, or makes it in the house that is asked for. It returns the bot that drives the
+// thread; "" where there is no row.
+func row(ctx context.Context, r Rows, t launch.Task, a Asked) (driver string, err error) {
 	was, err := r.Thread(ctx, t.Thread)
 	switch {
 	case err == nil:
-		return true, fits(ctx, r, was, t.Harness, a)
+		return was.Agent, fits(ctx, r, was, t.Harness, a)
 	case !errors.Is(err, rows.ErrAbsent) || a.House == "":
-		return false, rows.Present(err)
+		return "", rows.Present(err)
 	}
 	all, err := r.Drivers(ctx, a.House, t.Harness)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	n := rows.NewThread{ID: t.Thread, House: a.House, Environment: a.Environment}
 	if n.Agent, err = driverOf(all, a, t.Harness); err != nil {
-		return false, err
+		return "", err
 	}
 	if t.Parent != nil {
 		parent, err := r.Thread(ctx, t.Parent.ThreadID)
 		if err == nil && parent.House == a.House {
 			n.Parent = parent.ID
 		} else if rows.Present(err) != nil {
-			return false, err
+			return "", err
 		}
 	}
 	_, err = r.CreateThread(ctx, n)
 	if errors.Is(err, rows.ErrTaken) { // another launch made it
 		if was, err = r.Thread(ctx, t.Thread); err == nil {
-			err = fits(ctx, r, was, t.Harness, a)
+			n.Agent, err = was.Agent, fits(ctx, r, was, t.Harness, a)
 		}
 	}
-	return err == nil, err
+	return n.Agent, err
 }
 
 // fits returns an error where a thread's row is of another house, a chat, or driven by another bot than is asked for.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,10 +16,14 @@ import (
 // house is the rows of a house h with the bots old and new of pi and other of codex.
 type house struct {
 	threads map[string]rows.Thread
-	place   rows.Place // of each thread
-	taken   bool       // another launch makes each row first
+	place   rows.Place     // of each thread
+	bot     rows.BotConfig // of each bot
+	taken   bool           // another launch makes each row first
 	away    error
 	made    []rows.NewThread
+
+	limit    int // of the runs, which others use up; 0 for none
+	admitted []string
 }
 
 func (h *house) open(context.Context) (Rows, error) { return h, h.away }
@@ -40,6 +45,19 @@ func (h *house) CreateThread(_ context.Context, n rows.NewThread) (rows.Thread, 
 	}
 	h.made, h.threads[n.ID] = append(h.made, n), t
 	return t, nil
+}
+
+func (h *house) Admit(_ context.Context, _, run string) error {
+	if h.limit > 0 {
+		return &rows.HeldError{Runs: h.limit}
+	}
+	h.admitted = append(h.admitted, run)
+	return nil
+}
+
+func (h *house) Dismiss(_ context.Context, _, run string) error {
+	h.admitted = slices.DeleteFunc(h.admitted, func(r string) bool { return r == run })
+	return nil
 }
 
 func (h *house) Agent(_ context.Context, id string) (rows.Agent, error) {

@@ -59,11 +59,18 @@ type Rows interface {
 	Thread(ctx context.Context, id string) (rows.Thread, error)
 	CreateThread(ctx context.Context, n rows.NewThread) (rows.Thread, error)
 	Agent(ctx context.Context, id string) (rows.Agent, error)
-	// Drivers returns a house's bots of a harness that are in use, the oldest first.
+	// BotConfig returns a bot's model and instructions, which its coding agent gets, too.
+	BotConfig(ctx context.Context, id string) (rows.BotConfig, error)
+	// Drivers returns a house's bots of a harness that are in use, in the order of their joining.
 	Drivers(ctx context.Context, house, harness string) ([]rows.Agent, error)
 	// Place returns where the next run or command of a thread goes, by the environment with the id wanted where that is
 	// not "". It returns rows.ErrAbsent for a thread without a row.
 	Place(ctx context.Context, thread, wanted string) (rows.Place, error)
+	// Admit lets a run of a thread begin, which is launched then. It returns a *rows.HeldError where the thread's house
+	// runs as many as it may: the run keeps its turn for some seconds.
+	Admit(ctx context.Context, thread, run string) error
+	// Dismiss takes back that a run was admitted, which is not on the thread's log.
+	Dismiss(ctx context.Context, thread, run string) error
 }
 
 // Provider is a provider of boxes.

@@ -53,6 +53,11 @@ type Provisioner struct {
 	Host  Tasks
 	Log   *slog.Logger
 
+	// Held returns tasks that wait because their house runs as many as it may, and Hold posts that on a task's thread,
+	// once. nil: it is not posted.
+	Held func(ctx context.Context) ([]rows.HeldTask, error)
+	Hold func(ctx context.Context, t rows.HeldTask) error
+
 	Most  int           // launches at the same time. Default 4
 	Every time.Duration // between two looks into the queue. Default 500 ms
 	Lease time.Duration // of a task. Default 20 s: shorter than the silence after which a run counts as lost
@@ -74,6 +79,7 @@ func (p Provisioner) Run(ctx context.Context) error {
 	var launches sync.WaitGroup
 	defer launches.Wait()
 	places, freed := make(chan struct{}, p.Most), make(chan struct{}, 1)
+	launches.Go(func() { p.watchHeld(ctx) })
 	tick := time.NewTicker(p.Every)
 	defer tick.Stop()
 	var failing time.Time // zero: the queue can be read
@@ -120,13 +126,18 @@ func (p Provisioner) rest(ctx context.Context, tick *time.Ticker, places, freed 
 	}
 }
 
-// Once launches the tasks that are due, and returns when none is left. Tasks that are put back are left.
+// Once launches the tasks that are due, and returns when none is left. Tasks that are put back are left, and so are
+// those that wait for their house.
 func (p Provisioner) Once(ctx context.Context) error {
 	p = p.withDefaults()
 	for ctx.Err() == nil {
 		orders, err := p.Queue.Take(ctx, p.Lease, p.Most)
-		if err != nil || len(orders) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(orders) == 0 {
+			p.hold(ctx, map[string]bool{})
+			return nil
 		}
 		var launches sync.WaitGroup
 		for _, o := range orders {

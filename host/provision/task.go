@@ -36,11 +36,16 @@ func CheckHarness(t *rows.Task) error {
 // Delegating returns what makes the rows of the tasks that members delegate.
 func Delegating(to rows.Store) func(context.Context, rows.Task) (rows.Task, bool, error) {
 	return func(ctx context.Context, t rows.Task) (made rows.Task, fresh bool, err error) {
-		if err := CheckHarness(&t); err != nil {
-			return made, false, &rows.Refusal{Kind: rows.ErrInvalid, Text: err.Error()}
-		}
-		return to.As(t.Author).Delegate(ctx, t)
+		return Delegate(ctx, to.As(t.Author), t)
 	}
+}
+
+// Delegate makes the row of a task in the scope of its author.
+func Delegate(ctx context.Context, to rows.Tasks, t rows.Task) (made rows.Task, fresh bool, err error) {
+	if err := CheckHarness(&t); err != nil {
+		return made, false, &rows.Refusal{Kind: rows.ErrInvalid, Text: err.Error()}
+	}
+	return to.Delegate(ctx, t)
 }
 
 // Announce posts a task on its parent's thread.
@@ -66,18 +71,24 @@ func (h *Host) Announce(ctx context.Context, o rows.Task) error {
 // Launch implements Tasks.
 func (h *Host) Launch(ctx context.Context, o rows.Task) (again bool, err error) {
 	launcher, task, err := h.prepare(ctx, o)
+	return h.launch(ctx, launcher, task, err)
+}
+
+// launch launches a run whose preparation has failed with an error, or has not. It posts a failure that another call
+// can't mend.
+func (h *Host) launch(ctx context.Context, l *launch.Launcher, t launch.Task, err error) (again bool, _ error) {
 	if err == nil {
-		err = h.Remember(o.Thread)
+		err = h.Remember(t.Thread)
 	}
 	switch {
 	case err == nil:
-		_, err = launcher.Launch(ctx, task)
+		_, err = l.Launch(ctx, t)
 		err = waits(err)
 	case !temporary(err):
-		err = errors.Join(err, h.Refuse(ctx, o, err))
+		err = errors.Join(err, h.refuse(ctx, t, err))
 	}
 	if errors.Is(err, launch.ErrLaunched) {
-		h.Log.Info("task not launched: its run is on the thread", "thread", o.Thread, "reason", err)
+		h.Log.Info("not launched: the run is on the thread", "thread", t.Thread, "run", t.Run, "reason", err)
 		err = nil
 	}
 	return temporary(err), err
@@ -85,12 +96,17 @@ func (h *Host) Launch(ctx context.Context, o rows.Task) (again bool, err error) 
 
 // Refuse implements Tasks.
 func (h *Host) Refuse(ctx context.Context, o rows.Task, cause error) error {
-	cl, err := h.Client(o.Thread)
+	return h.refuse(ctx, h.task(o), cause)
+}
+
+// refuse posts why a run is not launched.
+func (h *Host) refuse(ctx context.Context, t launch.Task, cause error) error {
+	cl, err := h.Client(t.Thread)
 	if err != nil {
 		return err
 	}
 	launcher := &launch.Launcher{Client: cl}
-	return waits(launcher.Refuse(ctx, h.task(o), cause))
+	return waits(launcher.Refuse(ctx, t, cause))
 }
 
 // waits gives the error about another run on a task's thread its sentinel.
@@ -112,7 +128,8 @@ func temporary(err error) bool {
 	}
 	_, claimed := errors.AsType[*rows.ClaimedError](err)
 	_, doubt := errors.AsType[*reap.DoubtError](err)
-	return claimed || doubt || rows.IsAway(err) || sandbox.Temporary(err) ||
+	_, schema := errors.AsType[*rows.SchemaError](err) // hosts of a newer release take the task
+	return claimed || doubt || schema || rows.IsAway(err) || sandbox.Temporary(err) ||
 		errors.Is(err, resolve.ErrSlow) || errors.Is(err, lease.ErrReleased) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -127,8 +144,13 @@ func (h *Host) task(o rows.Task) launch.Task {
 	if o.Parent != "" {
 		t.Parent = &thread.Parent{ThreadID: o.Parent, AuthorID: o.Result}
 	}
+	if o.Push {
+		t.After = &thread.After{Push: &thread.AfterPush{Repo: o.Repo, Branch: o.Branch, PR: o.PR}}
+	}
 	if o.Trusted {
 		t.Box.Token = h.Token
+	} else if o.Push {
+		t.After.Push.Environment = o.Environment
 	}
 	return t
 }
@@ -136,38 +158,61 @@ func (h *Host) task(o rows.Task) launch.Task {
 // prepare returns the launch of a task, and what launches it.
 func (h *Host) prepare(ctx context.Context, o rows.Task) (*launch.Launcher, launch.Task, error) {
 	t := h.task(o)
-	fail := func(err error) (*launch.Launcher, launch.Task, error) { return nil, t, err }
 	r, err := h.Rows(ctx)
 	if err != nil {
-		return fail(err)
+		return nil, t, err
 	}
-	p, err := place(ctx, r, o.Thread, Asked{})
+	l, err := h.ready(ctx, r, &t, o.Trusted)
+	return l, t, err
+}
+
+// ErrOldBox is returned for a run in a box that is older than its house allows.
+var ErrOldBox = errors.New("the thread's box is too old for a run")
+
+// leastLeft is the least time that a run has in a box whose hours its house limits.
+const leastLeft = time.Minute
+
+// ready gives the launch of a run what its bot and its environment have, and returns what launches it. It is trusted if
+// it is the operator's.
+func (h *Host) ready(ctx context.Context, r Rows, t *launch.Task, trusted bool) (*launch.Launcher, error) {
+	p, err := place(ctx, r, t.Thread, Asked{})
 	switch {
 	case err != nil:
-		return fail(err)
-	case p.Provider == sandbox.LocalName && !o.Trusted && !h.LocalBoxes:
-		return fail(ErrLocal)
+		return nil, err
+	case p.Provider == sandbox.LocalName && !trusted && !h.LocalBoxes:
+		return nil, ErrLocal
 	}
-	if err := h.Follow(&t, p); err != nil {
-		return fail(err)
+	if err := drive(ctx, r, t, t.Driver); err != nil {
+		return nil, err
+	}
+	if err := h.Follow(t, p); err != nil {
+		return nil, err
+	}
+	if left, limited := p.Left(); limited && left < leastLeft {
+		const text = "%w: the house's may exist for %d hours: delete it with arbe sandbox rm, " +
+			"or see arbe house set --box-hours"
+		return nil, fmt.Errorf(text, ErrOldBox, p.BoxHours)
+	} else if limited {
+		why := fmt.Sprintf("the hours of its box (%d) are over: see arbe house set --box-hours", p.BoxHours)
+		t.Within(left.Truncate(time.Second), why)
 	}
 	provider, err := h.Provider("the environment's runtime", p.Provider)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	cl, err := h.Client(o.Thread)
+	cl, err := h.Client(t.Thread)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	progress := func(step string) { h.Log.Debug("launch", "thread", o.Thread, "step", step) }
-	l, err := h.Launcher(t, p, provider, cl, progress)
+	progress := func(step string) { h.Log.Debug("launch", "thread", t.Thread, "step", step) }
+	l, err := h.Launcher(*t, p, provider, cl, progress)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	l.Continued = func(ctx context.Context, err error) bool {
 		return errors.Is(context.Cause(ctx), ErrStopped) || temporary(err)
 	}
-	return l, t, nil
+	return l, nil
 }
 
 // Waiting is the queue for a caller that ends tasks before they are launched.

@@ -2,12 +2,15 @@ package provision
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/lease"
@@ -28,6 +31,7 @@ func TestTemporary(t *testing.T) {
 		{"the database is away", rows.ErrAway, true},
 		{"the database is busy", rows.ErrBusy, true},
 		{"the database is slow", rows.ErrTimeout, true},
+		{"the database is migrated meanwhile", &rows.SchemaError{Kind: rows.ErrNewer}, true},
 		{"the database is of another log", rows.ErrOtherLog, false},
 		{"a refusal of the rows", rows.Refuse(rows.ErrArchived, "the environment"), false},
 		{"no environment", rows.ErrNoRecipe, false},
@@ -114,5 +118,57 @@ func TestLocalTask(t *testing.T) {
 		if errors.Is(err, ErrLocal) != tt.refused || !tt.refused && err != nil {
 			t.Errorf("%+v: %v", tt, err)
 		}
+	}
+}
+
+// A run in a box whose hours the house limits lasts until the box is so old, and not longer than its environment
+// allows. Its end has which of the two it was.
+func TestBoxHours(t *testing.T) {
+	const over = "the hours of its box (24) are over: see arbe house set --box-hours"
+	for _, tt := range []struct {
+		name, recipe string
+		hours        int
+		age          time.Duration
+		want         time.Duration // 0: it is refused
+		why          string
+	}{
+		{"no limit", `{"limits": {"run": "2h"}}`, 0, 900 * time.Hour, 2 * time.Hour, ""},
+		{"a new box", `{}`, 24, 0, 24 * time.Hour, over},
+		{"an old box", `{}`, 24, 20*time.Hour - time.Millisecond, 4 * time.Hour, over},
+		{"the environment allows less", `{"limits": {"run": "2h"}}`, 24, 20 * time.Hour, 2 * time.Hour, ""},
+		{"the environment allows more", `{"limits": {"run": "20h"}}`, 24, 20 * time.Hour, 4 * time.Hour, over},
+		{"more than any run lasts", `{}`, 1000, 0, 72 * time.Hour, ""},
+		{"nearly too old", `{}`, 24, 24*time.Hour - time.Second, 0, ""},
+		{"too old", `{}`, 24, 30 * time.Hour, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := host("daytona")
+			all, err := h.Rows(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored := all.(*house)
+			stored.threads["t"] = rows.Thread{ID: "t", House: "h", Agent: "old"}
+			stored.place.Environment.Config = json.RawMessage(tt.recipe)
+			stored.place.BoxHours, stored.place.Age = tt.hours, tt.age
+			order := rows.Task{Thread: "t", Agent: "old", Harness: "pi", Prompt: "go"}
+			_, task, taskErr := h.prepare(t.Context(), order)
+			_, chat, chatErr := h.resumed(t.Context(), Resume{Thread: "t", Run: "r", Author: "ann"})
+			if tt.want == 0 {
+				const want = "the thread's box is too old for a run: the house's may exist for 24 hours: "
+				for _, err := range []error{taskErr, chatErr} {
+					if !errors.Is(err, ErrOldBox) || !strings.HasPrefix(err.Error(), want) || temporary(err) {
+						t.Errorf("got %v", err)
+					}
+				}
+				return
+			}
+			if taskErr != nil || chatErr != nil || task.Limit != tt.want || chat.Limit != tt.want {
+				t.Errorf("got %v and %v; %v, %v", task.Limit, chat.Limit, taskErr, chatErr)
+			}
+			if task.LimitWhy != tt.why || chat.LimitWhy != tt.why {
+				t.Errorf("because %q and %q, want %q", task.LimitWhy, chat.LimitWhy, tt.why)
+			}
+		})
 	}
 }

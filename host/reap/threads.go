@@ -117,7 +117,10 @@ func (r *Reaper) read(ctx context.Context, id string) (t Thread, err error) {
 		return t, err
 	}
 	t = Thread{Fold: &thread.Fold{}, Writable: server.WritableSince}
-	page, err := cl.Only("signal.").Read(ctx, "0", false, func(e thread.Entry) error { t.Fold.Add(e); return nil })
+	page, err := cl.Only("signal.").Without(thread.TypeDelta).Read(ctx, "0", false, func(e thread.Entry) error {
+		t.Fold.Add(e)
+		return nil
+	})
 	if t.Now = page.Now; t.Now.IsZero() {
 		t.Now = time.Now()
 	}

@@ -43,7 +43,7 @@ func BenchmarkReconcile(b *testing.B) {
 				if _, err := w.log.Append(context.Background(), id, entries); err != nil {
 					b.Error(err)
 				}
-				if _, _, err := w.index.Fold(context.Background(), id); err != nil {
+				if _, err := w.index.Fold(context.Background(), id); err != nil {
 					b.Error(err)
 				}
 			}

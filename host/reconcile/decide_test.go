@@ -74,3 +74,21 @@ func TestJudgeExec(t *testing.T) {
 		}
 	}
 }
+
+func TestJudgeReaction(t *testing.T) {
+	const limit = 30 * time.Minute
+	for _, tt := range []struct {
+		silence, orphanAfter time.Duration
+		ends                 bool
+	}{
+		{limit - 1, limit, false},
+		{limit, limit, true},
+		{time.Hour, 2 * time.Hour, false},
+		{time.Minute, time.Second, false}, // another host may take it over still
+		{2 * time.Minute, time.Second, true},
+	} {
+		if why := judgeReaction(tt.silence, tt.orphanAfter); (why != "") != tt.ends {
+			t.Errorf("%v of %v: %q", tt.silence, tt.orphanAfter, why)
+		}
+	}
+}

@@ -93,12 +93,12 @@ func TestLoopReadsWhatIsNew(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		if _, _, err := w.index.Fold(t.Context(), fmt.Sprint("done", i)); err != nil {
+		if _, err := w.index.Fold(t.Context(), fmt.Sprint("done", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range 3 {
-		if _, _, err := w.index.Fold(t.Context(), fmt.Sprint("open", i)); err != nil {
+		if _, err := w.index.Fold(t.Context(), fmt.Sprint("open", i)); err != nil {
 			t.Fatal(err)
 		}
 	}

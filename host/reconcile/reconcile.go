@@ -7,7 +7,8 @@
 //  2. The work that the launch asked for (a push, a copy back) is done, if this host can do it.
 //  3. The parent thread of a delegated run gets the run's end once, a provisional one after a delay. If the runner
 //     replaces an end that was delivered, the parent gets one correction.
-//  4. A command in a box (arbe exec) whose box or supervisor is dead gets its end.
+//  4. A command in a box (arbe exec) whose box or supervisor is dead gets its end, and so does a bot's reaction on
+//     which no host works any more.
 //  5. Boxes that are no longer needed are released by a record on the box's lease, then deleted by id.
 //
 // The ids of all entries follow from the run, and every box has a lease. So any number of reconcilers may work at the
@@ -76,11 +77,12 @@ type Reconciler struct {
 	goneSince map[string]time.Time // since when the box of an open command was gone at each look
 }
 
-// Known is a thread's fold, at this time of the server's clock.
+// Known is a thread's fold, at this time of the server's clock. Its reactions may lack signs of life.
 type Known struct {
-	Fold thread.Fold
-	Next string // the offset behind the last entry of the fold
-	Now  time.Time
+	Fold      thread.Fold
+	Reactions thread.Reactions
+	Next      string // the offset behind the last entry of the fold
+	Now       time.Time
 }
 
 // Values of Action.Did.
@@ -92,7 +94,7 @@ const (
 	Corrected = "corrected" // a parent got a correction
 	Kept      = "kept"      // a box is kept after its run
 	Reaped    = "reaped"    // a box was released
-	Ended     = "ended"     // a command in a box got an end
+	Ended     = "ended"     // a command in a box, or a bot's reaction, got an end
 	Waits     = "waits"     // of State.Waits
 )
 
@@ -182,7 +184,7 @@ func (p *pass) thread(ctx context.Context, id string, urgent bool) (State, error
 			errs = append(errs, t.notify(ctx, run))
 		}
 	}
-	errs = append(errs, t.settleExecs(ctx), t.rows(ctx))
+	errs = append(errs, t.settleExecs(ctx), t.settleReactions(ctx), t.rows(ctx))
 	for _, ref := range t.gone {
 		s, err := p.box(ctx, ref, id)
 		t.actions, t.waiting = append(t.actions, s.Actions...), append(t.waiting, s.Waits...)
@@ -205,13 +207,14 @@ type settling struct {
 	client *client.Client
 	id     string
 
-	fold    thread.Fold
-	now     time.Time // the server's clock
-	next    string    // the offset to read on from
-	pending bool      // a later pass has work to do
-	actions []Action
-	waiting []Action
-	gone    []sandbox.Ref // boxes of it that their provider calls gone
+	fold      thread.Fold
+	reactions thread.Reactions // of bots, without an end
+	now       time.Time        // the server's clock
+	next      string           // the offset to read on from
+	pending   bool             // a later pass has work to do
+	actions   []Action
+	waiting   []Action
+	gone      []sandbox.Ref // boxes of it that their provider calls gone
 }
 
 // open takes a thread's fold from what is known, or reads the thread's signals: all, or the new ones of a thread in
@@ -237,7 +240,7 @@ func (p *pass) open(ctx context.Context, id string) (*settling, error) {
 		t = &settling{pass: p, client: cl, id: id}
 	}
 	if is {
-		t.fold, t.next, t.now = known.Fold, known.Next, known.Now
+		t.fold, t.reactions, t.next, t.now = known.Fold, known.Reactions, known.Next, known.Now
 		return t, nil
 	}
 	t.next = ""
@@ -254,14 +257,15 @@ const signals = "signal."
 func (t *settling) read(ctx context.Context) error {
 	from := t.next
 	if from == "" {
-		from, t.fold = "0", thread.Fold{}
+		from, t.fold, t.reactions = "0", thread.Fold{}, thread.Reactions{}
 	}
 	if err := t.reading.acquire(ctx); err != nil {
 		return err
 	}
 	defer t.reading.release()
-	page, err := t.client.Only(signals).Read(ctx, from, false, func(e thread.Entry) error {
+	page, err := t.client.Only(signals).Without(thread.TypeDelta).Read(ctx, from, false, func(e thread.Entry) error {
 		t.fold.Add(e)
+		t.reactions.Add(e)
 		return nil
 	})
 	if err == nil && t.fold.Status() == thread.StatusRunning {

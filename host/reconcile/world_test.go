@@ -136,12 +136,12 @@ func (w *world) reconciler() *reconcile.Reconciler {
 
 // known returns the index's row of a thread, as a reconciler beside its server gets it.
 func (w *world) known(ctx context.Context, id string) (reconcile.Known, bool) {
-	fold, next, err := w.index.Fold(ctx, id)
+	f, err := w.index.Fold(ctx, id)
 	now := time.Now().Add(time.Duration(w.ahead.Load()))
 	if w.late[id] {
 		now = time.Now().Add(20 * time.Second)
 	}
-	return reconcile.Known{Fold: fold, Next: next, Now: now}, err == nil
+	return reconcile.Known{Fold: f.Fold, Reactions: f.Reactions, Next: f.Next, Now: now}, err == nil
 }
 
 // post posts entries, each "id payload", and fails the test where that can't be.

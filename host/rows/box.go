@@ -77,6 +77,14 @@ type Place struct {
 	Environment Environment // of the box; no ID where neither the thread nor its house has one
 	Provider    string      // of the box
 	Live        bool        // the thread has the box, or one that is being made
+
+	BoxHours int           // of the house; 0 for no limit
+	Age      time.Duration // of a live box: since its row was made
+}
+
+// Left returns how long a run may last in the box by the hours of the house; false for no limit.
+func (p Place) Left() (left time.Duration, limited bool) {
+	return time.Duration(p.BoxHours)*time.Hour - p.Age, p.BoxHours > 0
 }
 
 // BoxOrder is a request for a thread's box.

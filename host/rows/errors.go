@@ -1,6 +1,9 @@
 package rows
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Kinds of refusals: the rows are read, and do not allow what is asked.
 var (
@@ -21,6 +24,7 @@ var (
 	ErrNoSandbox = errors.New("the parent has no sandbox")
 	ErrLocal     = errors.New("local boxes are not for tasks of members here")
 	ErrClosed    = errors.New("the thread is closed: open it again to delegate from it")
+	ErrBudget    = errors.New("a budget is used up")
 	ErrLost      = errors.New("another host has the task")
 )
 
@@ -30,11 +34,31 @@ var (
 	ErrBusy     = errors.New("the database is busy")
 	ErrTimeout  = errors.New("the database took too long")
 	ErrOtherLog = errors.New("the database is of another log; arbe db adopt moves it to this one")
+	ErrOlder    = errors.New("the database has to be migrated: run arbe db migrate")
+	ErrNewer    = errors.New("a newer arbe has migrated the database: upgrade this one")
 )
+
+// SchemaError is ErrOlder or ErrNewer with the steps of the schema that differ.
+type SchemaError struct {
+	Kind  error
+	Steps string // "its schema is 12 of 14, and lacks 00013_a.sql, 00014_b.sql"
+}
+
+// Error implements error.
+func (e *SchemaError) Error() string { return fmt.Sprintf("%v (%s)", e.Kind, e.Steps) }
+
+// Unwrap returns the kind.
+func (e *SchemaError) Unwrap() error { return e.Kind }
 
 // IsAway reports whether the rows may be read later.
 func IsAway(err error) bool {
 	return errors.Is(err, ErrAway) || errors.Is(err, ErrBusy) || errors.Is(err, ErrTimeout)
+}
+
+// IsUnserved reports whether rows can't be read now, and can be later in the same process: the database is away, or its
+// operator has to migrate or adopt it.
+func IsUnserved(err error) bool {
+	return IsAway(err) || errors.Is(err, ErrOtherLog) || errors.Is(err, ErrOlder) || errors.Is(err, ErrNewer)
 }
 
 // Present returns nil for ErrAbsent, else err.

@@ -8,6 +8,9 @@ type House struct {
 	Name               string    `json:"name"`
 	DefaultEnvironment string    `json:"defaultEnvironment,omitempty"` // of threads without one; "" for no default
 	CreatedAt          time.Time `json:"createdAt"`
+
+	// DispatchSince is when its bots began to answer: they answer no chat of before. nil: they don't.
+	DispatchSince *time.Time `json:"dispatchSince,omitempty"`
 }
 
 // HouseCounts is how much a house has.
@@ -16,6 +19,13 @@ type HouseCounts struct {
 	Environments int // archived ones included
 	Secrets      int
 	Sandboxes    int // those that may have a machine
+}
+
+// HouseRuns is how many runs a house has, launches of tasks included, and how many wait because it runs as many as it
+// may.
+type HouseRuns struct {
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
 }
 
 // Kinds of agents.
@@ -30,6 +40,8 @@ type Agent struct {
 	Kind       string     `json:"kind"`
 	Runtime    string     `json:"runtime,omitempty"` // of a bot: its harness
 	Name       string     `json:"name"`
+	House      string     `json:"house,omitempty"` // of a bot: the one whose owners set it up; "": the operator alone does
+	Model      string     `json:"model,omitempty"` // of a bot, as BotConfig has it
 	CreatedAt  time.Time  `json:"createdAt"`
 	ArchivedAt *time.Time `json:"archivedAt,omitempty"` // nil: it is in use
 }
@@ -45,6 +57,7 @@ type Member struct {
 	House      string
 	Agent      string
 	Role       string
+	Mode       string // of a bot, as MemberConfig has it
 	JoinedAt   time.Time
 	ArchivedAt *time.Time // nil: a member; else it has left, and is still named by threads that it drives
 }

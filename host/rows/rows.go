@@ -1,7 +1,7 @@
 // Package rows is the vocabulary of the control plane: threads, tasks, boxes, environments, secrets, houses and agents
 // as they stand in a database, what callers choose of them, and the errors of reading and changing them. Everybody
-// speaks it: the database (host/control), the HTTP API, what launches and reconciles runs, and the command line. It has
-// no database and no rule.
+// speaks it: the database (host/control), the HTTP API, what launches and reconciles runs, what lets bots answer, and
+// the command line. It has no database and no rule.
 //
 // Ids are strings, "" where there is none. The id of an agent is a UUID in lower case.
 package rows

@@ -76,6 +76,7 @@ type Query struct {
 	Tags     []string // all of these
 	Pinned   bool     // these only
 	Parent   string   // children of this thread only
+	Name     string   // a part of the name, in any case; "" for any
 	Limit    int      // of the page, at most 200; 0 for 50
 	After    Mark     // the last thread of the page before
 }

@@ -16,7 +16,8 @@ const healthTimeout = time.Second
 // health is the answer of /healthz, which is 200 while the process serves requests. /readyz reports the state of the
 // engine.
 type health struct {
-	Status string `json:"status"` // ok
+	Status  string `json:"status"`  // ok
+	Version string `json:"version"` // of the program
 	// Installation is Log.Installation; left out until it is read.
 	Installation string `json:"installation,omitempty"`
 	// WritableSince is Log.WritableSince.
@@ -27,7 +28,7 @@ type health struct {
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
 	defer cancel()
-	h := health{Status: "ok"}
+	h := health{Status: "ok", Version: s.version()}
 	var err error
 	if h.Installation, err = s.Log.Installation(ctx); err != nil {
 		s.Logger.Warn("installation id unknown", "error", err)
@@ -40,7 +41,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 // readyTimeout bounds the check of the log by /readyz.
 const readyTimeout = 5 * time.Second
 
-// ready reports whether the log can be written.
+// ready reports whether the log can be written, and beside it whether members of houses are served: a server whose
+// database is away or has another schema still serves threads and runs.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
@@ -52,4 +54,10 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+	if s.Unserved == nil {
+		return
+	}
+	if err := s.Unserved(ctx); err != nil {
+		fmt.Fprintf(w, "members of houses have to wait: %v\n", err)
+	}
 }

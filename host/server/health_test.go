@@ -19,7 +19,7 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-type healthAnswer struct{ Status, Installation, WritableSince string }
+type healthAnswer struct{ Status, Version, Installation, WritableSince string }
 
 func healthOf(t *testing.T, url string) healthAnswer {
 	t.Helper()
@@ -29,6 +29,9 @@ func healthOf(t *testing.T, url string) healthAnswer {
 		a.header.Get("Content-Type") != "application/json" ||
 		h.Status != "ok" {
 		t.Fatalf("healthz: %+v, %v", a, err)
+	}
+	if h.Version != "dev" || a.header.Get("Server") != "arbe/dev" {
+		t.Errorf("healthz: version %q, server %q", h.Version, a.header.Get("Server"))
 	}
 	if a.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("healthz may be kept by a cache: %v", a.header)

@@ -197,7 +197,7 @@ func TestLimitConnections(t *testing.T) {
 	for got := ""; got == ""; { // until the server has seen that it is closed
 		got = get(dial())
 	}
-	text := asks(m.Handler(http.NotFound), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
+	text := asks(m.Handler(none, http.NotFound), http.MethodGet, "/metrics", "192.0.2.1:1", "").Body.String()
 	if !strings.Contains(text, "arbe_connections_open 2\n") ||
 		strings.Contains(text, "arbe_connections_refused_total 0\n") {
 		t.Errorf("got %s", text)

@@ -284,7 +284,7 @@ func TestMemberList(t *testing.T) {
 	want("t2")
 }
 
-// TestMemberPost posts as a member: chats alone, in its own name, once for each key.
+// TestMemberPost posts as a member: chats and the end of bots' answers, in its own name, once for each key.
 func TestMemberPost(t *testing.T) {
 	t.Parallel()
 	s, _ := newHouses(t)
@@ -322,6 +322,15 @@ func TestMemberPost(t *testing.T) {
 		{`{"payload":{"type":"signal.dispatch.cancel_requested","reason":"x"}}`, "", 403, "chats_only"},
 		{`{"payload":{"type":"signal.thread.status_changed","status":"failed"}}`, "", 403, "chats_only"},
 		{`{"payload":{"type":"chat","TYPE":"signal.x.y","text":"x"}}`, "", 403, "chats_only"},
+		{`{"payload":{"type":"signal.dispatch.reaction_finished","reaction":"x_a"}}`, "", 403, "chats_only"},
+		{`{"payload":{"type":"chat","text":"x","via":{"threadId":"t2"}}}`, "", 400, "payload"},
+		{`{"payload":{"type":"chat","text":"x","quiet":true}}`, "", 400, "payload"},
+		// To bots.
+		{`{"payload":{"type":"chat","text":"@piet","mentions":["` + bob + `"]}}`, "", 201, ""},
+		{`{"payload":{"type":"chat","text":"@piet","mentions":["piet"]}}`, "", 400, "payload"},
+		{`{"payload":{"type":"signal.dispatch.reaction_cancel","reaction":"x_a","reason":"enough"}}`, "", 201, ""},
+		{`{"payload":{"type":"signal.dispatch.reaction_cancel"}}`, "", 400, "payload"},
+		{`{"payload":{"type":"signal.dispatch.reaction_cancel","reaction":"x_a","claim":1}}`, "", 400, "payload"},
 		{`{"id":"r1.end.0","payload":{"type":"chat","text":"x"}}`, "", 400, "json"},
 		{`{"ts":"2026-01-01T00:00:00.000Z","payload":{"type":"chat","text":"x"}}`, "", 400, "json"},
 		// Others.
@@ -353,7 +362,7 @@ func TestMemberPost(t *testing.T) {
 			t.Errorf("the entry %s has the author %q", e.ID, e.AuthorID)
 		}
 	}
-	if n != 5 || !strings.Contains(a.body, `"member.`+ann+`.k1"`) {
+	if n != 6 || !strings.Contains(a.body, `"member.`+ann+`.k1"`) {
 		t.Errorf("%d chats: %.2000s", n, a.body)
 	}
 	// A thread of her house without entries gets its first one.

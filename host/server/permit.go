@@ -46,6 +46,12 @@ func (s *Server) permitList(r *http.Request) (p listPermit, err error) {
 	return p, err
 }
 
+// readsAll reports whether a request has a token of the list of all threads, of whatever house.
+func (s *Server) readsAll(r *http.Request) bool {
+	g, err := s.core.Verify(request.Bearer(r.Header.Get("Authorization")))
+	return err == nil && g.Stream == token.SubjectThreads && g.Allows(token.ScopeThreads) && g.House == ""
+}
+
 // permitSummary checks that a request may read the summary of a thread: with a token of the thread or of the list, or
 // as a member of its house. For a member it returns the thread's row, where there are rows.
 func (s *Server) permitSummary(r *http.Request, id string) (*rows.Thread, error) {

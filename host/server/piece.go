@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Bounds of a piece of a thread.
@@ -20,7 +22,7 @@ const (
 	maxLimit   = 1000     // entries
 	pieceBytes = 8 << 20  // of entries, unless one alone has more
 	scanBytes  = 32 << 20 // read for one piece: entries of other types are read and left out
-	maxTypes   = 32       // prefixes of one request
+	maxTypes   = 32       // prefixes of one parameter
 	maxPrefix  = 64       // bytes of one
 )
 
@@ -29,7 +31,7 @@ type asking struct {
 	live   string
 	limit  int      // entries at most; 0 without a limit
 	before []string // the offset to read back from; nil to read on
-	types  log.Types
+	types  thread.Types
 }
 
 // parseAsked parses the query of a read of a thread, but for its offset.
@@ -42,7 +44,7 @@ type asking struct {
 //	any          any           given    given    400 before: one of them
 //	given        any           given    any      400 before: nothing is appended there
 func parseAsked(q url.Values) (a asking, err error) {
-	for _, name := range []string{"live", "limit", "before", "types"} {
+	for _, name := range []string{"live", "limit", "before", "types", "without"} {
 		if len(q[name]) > 1 {
 			return a, request.Refuse(http.StatusBadRequest, "query", "more than one %s", name)
 		}
@@ -76,27 +78,26 @@ func parseAsked(q url.Values) (a asking, err error) {
 	case a.limit == 0:
 		return a, request.Refuse(http.StatusBadRequest, "before", "before needs a limit, from 1 to %d", maxLimit)
 	}
-	a.types, err = parseTypes(q)
-	return a, err
+	const want = "%s=%.80q: want 1 to %d prefixes of 1 to %d bytes, with commas between"
+	var ok bool
+	if a.types.Of, ok = parsePrefixes(q, "types"); !ok {
+		return a, request.Refuse(http.StatusBadRequest, "types", want, "types", q.Get("types"), maxTypes, maxPrefix)
+	}
+	if a.types.Without, ok = parsePrefixes(q, "without"); !ok {
+		return a, request.Refuse(http.StatusBadRequest, "without", want, "without", q.Get("without"), maxTypes,
+			maxPrefix)
+	}
+	return a, nil
 }
 
-// parseTypes parses the prefixes of payload types; nil without them.
-func parseTypes(q url.Values) (log.Types, error) {
-	if !q.Has("types") {
-		return nil, nil
+// parsePrefixes parses the prefixes of payload types in a parameter; nil without it.
+func parsePrefixes(q url.Values, name string) (prefixes []string, ok bool) {
+	if !q.Has(name) {
+		return nil, true
 	}
-	types := strings.Split(q.Get("types"), ",")
-	if len(types) > maxTypes {
-		return nil, request.Refuse(http.StatusBadRequest, "types", "%d types: want at most %d prefixes", len(types),
-			maxTypes)
-	}
-	for _, t := range types {
-		if t == "" || len(t) > maxPrefix {
-			return nil, request.Refuse(http.StatusBadRequest, "types",
-				"types=%.80q: want prefixes of 1 to %d bytes, with commas between", q.Get("types"), maxPrefix)
-		}
-	}
-	return types, nil
+	prefixes = strings.Split(q.Get(name), ",")
+	bad := func(prefix string) bool { return prefix == "" || len(prefix) > maxPrefix }
+	return prefixes, len(prefixes) <= maxTypes && !slices.ContainsFunc(prefixes, bad)
 }
 
 // parseLimit parses a number from 1 to maxLimit.
@@ -136,7 +137,7 @@ func (s *Server) readBack(w http.ResponseWriter, r *http.Request, v log.Stream, 
 	err = s.collect(r.Context(), l, &p, func() bool { return p.Prev != log.Offset{} && !p.Full(b) },
 		func(most int) ([]engine.Record, error) {
 			n := b.Records - len(p.Records)
-			if len(b.Types) > 0 {
+			if !b.Types.All() {
 				n = scanRecords
 			}
 			return s.Log.ReadBack(r.Context(), v, p.Prev.UpTo(), n, most)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
@@ -59,6 +60,12 @@ func pieces(t *testing.T, base string) {
 		{name: "several types", call: call{method: "GET", path: p + "?types=chat,signal.a.c", token: read}, status: 200, ids: "a d e"},
 		{name: "types and a limit", call: call{method: "GET", path: p + "?types=signal.&limit=1", token: read}, status: 200, ids: "b", notTail: true},
 		{name: "types that no entry has", call: call{method: "GET", path: p + "?types=codex.&limit=1", token: read}, status: 200},
+		{name: "without a type", call: call{method: "GET", path: p + "?without=signal.a.b,pi.", token: read}, status: 200, ids: "a d e"},
+		{name: "types without one", call: call{method: "GET", path: p + "?types=signal.&without=signal.a.b", token: read}, status: 200, ids: "d"},
+		{name: "without a type, and a limit", call: call{method: "GET", path: p + "?without=chat&limit=2", token: read}, status: 200, ids: "b c", notTail: true},
+		{name: "without a type, backwards", call: call{method: "GET", path: p + "?before=now&limit=2&without=signal.", token: read}, status: 200, ids: "c e"},
+		{name: "a wait without types that are there", call: call{method: "GET", path: p + "?without=chat&live=long-poll&offset=0", token: read}, status: 200, ids: "b c d"},
+		{name: "a wait without any type that is there", call: call{method: "GET", path: p + "?without=chat,signal.,pi.&live=long-poll&offset=0", token: read}, status: 204},
 		{name: "a text that looks like a type", call: call{method: "GET", path: p + "?types=x", token: read}, status: 200},
 		{name: "a wait for types that are there", call: call{method: "GET", path: p + "?types=signal.&live=long-poll&offset=0", token: read}, status: 200, ids: "b d"},
 		{name: "a wait for types in vain", call: call{method: "GET", path: p + "?types=codex.&live=long-poll&offset=0", token: read}, status: 204},
@@ -89,6 +96,10 @@ func pieces(t *testing.T, base string) {
 		{name: "no types", call: call{method: "GET", path: p + "?types=", token: read}, status: 400, code: "types"},
 		{name: "an empty type", call: call{method: "GET", path: p + "?types=chat,", token: read}, status: 400, code: "types"},
 		{name: "many types", call: call{method: "GET", path: p + "?types=" + strings.Repeat("a,", 40) + "a", token: read}, status: 400, code: "types"},
+		{name: "without no type", call: call{method: "GET", path: p + "?without=", token: read}, status: 400, code: "without"},
+		{name: "without an empty type", call: call{method: "GET", path: p + "?types=chat&without=chat,", token: read}, status: 400, code: "without"},
+		{name: "without many types", call: call{method: "GET", path: p + "?without=" + strings.Repeat("a,", 40) + "a", token: read}, status: 400, code: "without"},
+		{name: "two withouts", call: call{method: "GET", path: p + "?without=a&without=b", token: read}, status: 400, code: "query"},
 		{name: "another live", call: call{method: "GET", path: p + "?limit=1&live=x", token: read}, status: 400, code: "live"},
 		{name: "beyond the tail", call: call{method: "GET", path: p + "?limit=1&offset=" + at(1e9), token: read}, status: 400, code: "beyond_tail"},
 		{name: "within the tail's append", call: call{method: "GET", path: p + "?limit=1&offset=" + at(1e9) + "_000001", token: read}, status: 400, code: "beyond_tail"},
@@ -150,67 +161,73 @@ func TestPieces(t *testing.T) {
 // A follower of some types is neither woken by nor sent entries of others, and its offset moves past them.
 func TestFollowTypes(t *testing.T) {
 	for name, open := range engines {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			base := serveOn(t, open(t), func(*server.Server) {}) + "/api/stream"
-			const p = "/arbe-thread-t1"
-			write := writer(t, "t1")
-			post := func(entries ...string) {
-				t.Helper()
-				body := "[" + strings.Join(entries, ",") + "]"
-				if a := (call{method: "POST", path: p, token: write, body: body}).do(t, base); a.status != 200 {
-					t.Fatalf("got %+v", a)
-				}
+		for _, types := range []string{"types=signal.", "without=chat"} {
+			t.Run(name+" "+types, func(t *testing.T) {
+				t.Parallel()
+				followTypes(t, open, types)
+			})
+		}
+	}
+}
+
+func followTypes(t *testing.T, open func(testing.TB) log.Engine, types string) {
+	base := serveOn(t, open(t), func(*server.Server) {}) + "/api/stream"
+	const p = "/arbe-thread-t1"
+	write := writer(t, "t1")
+	post := func(entries ...string) {
+		t.Helper()
+		body := "[" + strings.Join(entries, ",") + "]"
+		if a := (call{method: "POST", path: p, token: write, body: body}).do(t, base); a.status != 200 {
+			t.Fatalf("got %+v", a)
+		}
+	}
+	post(chat("a", "x"))
+	wait := func(offset string) answer {
+		return call{
+			method: "GET", path: p + "?live=long-poll&" + types + "&offset=" + offset,
+			token: write,
+		}.do(t, base)
+	}
+	idle := wait("0")
+	tail := call{method: "GET", path: p + "?offset=now", token: write}.do(t,
+		base).header.Get("Stream-Next-Offset")
+	if next := idle.header.Get("Stream-Next-Offset"); idle.status != 204 || next != tail {
+		t.Errorf("with others only: %d, next %s of %s", idle.status, next, tail)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	follower := listen(t, ctx, base+p+"?live=sse&"+types+"&offset=0", write)
+	if got := follower.until(""); got != "" {
+		t.Errorf("got %q", got)
+	}
+	got := make(chan answer, 1)
+	go func() {
+		for at := tail; ; {
+			a := wait(at)
+			if at = a.header.Get("Stream-Next-Offset"); a.status != 204 {
+				got <- a
+				return
 			}
-			post(chat("a", "x"))
-			wait := func(offset string) answer {
-				return call{
-					method: "GET", path: p + "?live=long-poll&types=signal.&offset=" + offset,
-					token: write,
-				}.do(t, base)
-			}
-			idle := wait("0")
-			tail := call{method: "GET", path: p + "?offset=now", token: write}.do(t,
-				base).header.Get("Stream-Next-Offset")
-			if next := idle.header.Get("Stream-Next-Offset"); idle.status != 204 || next != tail {
-				t.Errorf("with others only: %d, next %s of %s", idle.status, next, tail)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			follower := listen(t, ctx, base+p+"?live=sse&types=signal.&offset=0", write)
-			if got := follower.until(""); got != "" {
-				t.Errorf("got %q", got)
-			}
-			got := make(chan answer, 1)
-			go func() {
-				for at := tail; ; {
-					a := wait(at)
-					if at = a.header.Get("Stream-Next-Offset"); a.status != 204 {
-						got <- a
-						return
-					}
-				}
-			}()
-			for i := range 20 {
-				post(chat(fmt.Sprint("b", i), "x"), chat(fmt.Sprint("c", i), "x"))
-			}
-			post(chat("d", "x"), typed("s1", "signal.a.b"), chat("e", "x"))
-			// The follower's first event since is that of the signal: until fails for another one.
-			if got := follower.until("s1"); got != "s1" {
-				t.Errorf("events: %q", got)
-			}
-			a := <-got
-			if a.status != 200 || ids(t, a.body) != "s1" {
-				t.Errorf("long-poll: %+v", a)
-			}
-			rest := call{
-				method: "GET", path: p + "?types=signal.&offset=" + a.header.Get("Stream-Next-Offset"),
-				token: write,
-			}.do(t, base)
-			if rest.body != "" {
-				t.Errorf("the rest: %s", rest.body)
-			}
-		})
+		}
+	}()
+	for i := range 20 {
+		post(chat(fmt.Sprint("b", i), "x"), chat(fmt.Sprint("c", i), "x"))
+	}
+	post(chat("d", "x"), typed("s1", "signal.a.b"), chat("e", "x"))
+	// The follower's first event since is that of the signal: until fails for another one.
+	if got := follower.until("s1"); got != "s1" {
+		t.Errorf("events: %q", got)
+	}
+	a := <-got
+	if a.status != 200 || ids(t, a.body) != "s1" {
+		t.Errorf("long-poll: %+v", a)
+	}
+	rest := call{
+		method: "GET", path: p + "?" + types + "&offset=" + a.header.Get("Stream-Next-Offset"),
+		token: write,
+	}.do(t, base)
+	if rest.body != "" {
+		t.Errorf("the rest: %s", rest.body)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/server/request"
 	"arbe.0sk.ar/runner/host/server/streams"
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // read serves a thread's entries as NDJSON, or as events.
@@ -47,7 +48,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, g token.Grant) err
 		if after.Seq >= v.Tail() {
 			return nothing(w, v, after)
 		}
-		if len(a.types) > 0 && a.limit == 0 {
+		if !a.types.All() && a.limit == 0 {
 			a.limit = maxLimit // a piece, whose end is known before it is sent
 		}
 	}
@@ -79,7 +80,7 @@ const firstPiece = 64 << 10
 // send writes a thread's entries of the types behind an offset, up to the end in v. It holds one piece of them at a
 // time.
 func (s *Server) send(
-	ctx context.Context, w http.ResponseWriter, v log.Stream, after log.Offset, types log.Types, l *memory.Lease,
+	ctx context.Context, w http.ResponseWriter, v log.Stream, after log.Offset, types thread.Types, l *memory.Lease,
 ) error {
 	out := s.core.Answer(ctx, w, 0)
 	for most := firstPiece; after.Seq < v.Tail(); most = request.ReadChunk {

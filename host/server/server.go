@@ -64,6 +64,9 @@ type Server struct {
 	// Doors decide what members of houses may open; nil for a server without houses.
 	Doors *member.Doors
 
+	// Unserved returns why the rows can't be read now, in words for everybody; nil for a server without houses.
+	Unserved func(ctx context.Context) error
+
 	// What members do over HTTP is by these, as fields of houses.API; they need Doors.
 	Rows        rows.Store
 	CheckRecipe func(r *rows.Recipe) error
@@ -72,6 +75,9 @@ type Server struct {
 
 	// Harnesses are those whose lines threads take; nil for session's list.
 	Harnesses session.List
+
+	// Version is the program's, for /healthz and the header Server; "" is dev.
+	Version string
 
 	// Page serves the paths of the page for people, with an access of its own; nil for a server without one.
 	Page http.Handler
@@ -88,11 +94,15 @@ func (s *Server) Handler() http.Handler {
 	return httpd.Paced(s.handler(), cmp.Or(s.WriteTimeout, httpd.WriteTimeout))
 }
 
+// version is the program's version.
+func (s *Server) version() string { return cmp.Or(s.Version, "dev") }
+
 // handler is Handler without timeouts.
 func (s *Server) handler() http.Handler {
 	s.assemble()
-	mux := s.routes()
+	mux, serves := s.routes(), "arbe/"+s.version()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", serves)
 		w.Header().Set("X-Content-Type-Options", "nosniff") // no entry is taken for a page
 		ofStreams := strings.HasPrefix(r.URL.Path, streams.Root)
 		if s.Page != nil && ofPage(r.URL.Path) {
@@ -156,7 +166,7 @@ func (s *Server) routes() *http.ServeMux {
 	s.houses.Register(mux)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	if s.Metrics != nil {
-		mux.Handle("GET /metrics", s.Metrics.Handler(func(w http.ResponseWriter, _ *http.Request) {
+		mux.Handle("GET /metrics", s.Metrics.Handler(s.readsAll, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			request.Refuse(http.StatusServiceUnavailable, "busy", "too many ask for the measurements").Write(w)
 		}))

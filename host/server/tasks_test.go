@@ -140,6 +140,10 @@ func TestMemberTaskRefused(t *testing.T) {
 		{house.Refuse(house.ErrArchived, "the environment"), 400, "task", "the environment: archived"},
 		{fmt.Errorf("read thread t1: %w", house.ErrAway), 503, "houses", "the houses can't be read now"},
 		{fmt.Errorf("read thread t1: %w", house.ErrOtherLog), 503, "other_log", "of another log than its own"},
+		{
+			fmt.Errorf("open: %w", &house.SchemaError{Kind: house.ErrOlder, Steps: "it lacks a step"}), 503, "schema",
+			"the database has to be migrated: run arbe db migrate (it lacks a step)",
+		},
 		{errors.New("the database answers: no such table"), 503, "houses", "the houses can't be read now"},
 	} {
 		tasks.fail(row.err)

@@ -122,7 +122,7 @@ func (s *Server) threadSummary(w http.ResponseWriter, r *http.Request) error {
 	if row != nil {
 		v = houses.WithRow(v, err == nil, *row)
 	}
-	if v.Run != "" {
+	if v.Run != "" || v.Reactions > 0 {
 		s.settles.add(id, time.Now())
 	}
 	s.core.AnswerJSON(r.Context(), w, v)

@@ -16,39 +16,64 @@ const (
 )
 
 // Builder makes items from a thread's entries. Add them in the thread's order, from any one on. It keeps the calls
-// that have no result yet, the chats that are not delivered yet, the newest verdict, and nothing else. The zero value
-// is ready. It is not safe for concurrent use.
+// that have no result yet, the chats that are not delivered yet, the newest verdict, the reactions of bots that have
+// not ended, the newest reply of a bot, the tasks that have not ended, and nothing else. The zero value is ready. It is
+// not safe for concurrent use.
 type Builder struct {
 	Harnesses session.List // those whose lines may be on the thread; nil for session's list
+	// Runs reports whether the thread has had a run, as far as the entries show it, or the caller, who has set it. On a
+	// thread without one no chat waits for an agent, and a painter shows none as Undelivered: see
+	// thread.Summary.Undelivered.
+	Runs bool
 
 	chats   waiting // that are not delivered
 	calls   waiting // without a result
 	verdict *Item   // the newest
 	harness string  // of the newest run
+
+	answering answering
+	reply     *Item // of a bot, the newest
+	capped    bool  // bots have replied enough, and no person has written since
+	tasks     []string
 }
 
 // Add returns what the thread's next entry changes: nothing for an entry that is not shown.
 func (b *Builder) Add(e thread.Entry) []Change {
 	var changes []Change
+	b.answering.add(e)
 	for _, i := range Items(e, b.Harnesses) {
+		if !b.Runs && i.ofAgent() {
+			b.Runs = true
+			changes = append(changes, b.chats.changes()...)
+		}
 		changes = append(changes, b.put(i)...)
 	}
 	return changes
 }
 
-// Running returns the calls of the main conversation that have no result yet, the oldest first.
-func (b *Builder) Running() []Item {
+// Running returns the calls of the run's main conversation that have no result yet, the oldest first.
+func (b *Builder) Running() []Item { return b.running("") }
+
+func (b *Builder) running(reaction string) []Item {
 	var calls []Item
 	for _, i := range b.calls.items {
-		if i.Subagent == nil && i.Call.State == Running {
+		if i.Subagent == nil && i.of() == reaction && i.Call.State == Running {
 			calls = append(calls, i)
 		}
 	}
 	return calls
 }
 
-// Undelivered returns how many chats no agent has had.
-func (b *Builder) Undelivered() int { return len(b.chats.items) }
+// Undelivered returns how many chats wait for an agent.
+func (b *Builder) Undelivered() int {
+	if !b.Runs {
+		return 0
+	}
+	return len(b.chats.items)
+}
+
+// Tasks returns the ids of the threads of delegated tasks that have not ended, the oldest first.
+func (b *Builder) Tasks() []string { return slices.Clone(b.tasks) }
 
 // List is a list of items that Changes are applied to.
 type List struct {
@@ -77,6 +102,7 @@ func (b *Builder) put(i Item) []Change {
 	}
 	switch i.Kind {
 	case KindChat:
+		b.capped = b.capped && i.IsBot()
 		if i.Input.Waits() {
 			b.chats.add(i)
 		}
@@ -85,15 +111,19 @@ func (b *Builder) put(i Item) []Change {
 			return changes
 		}
 	case KindNotice:
-		if i.Notice.Kind == NoticeRefused {
-			changes = b.chats.refuse(*i.Notice)
+		return b.notice(i)
+	case KindText, KindStop:
+		if i.Reaction != nil && i.Reaction.Reply {
+			b.reply = &i
 		}
+	case KindEnd:
+		return b.replied(i)
 	case KindCall:
 		if i.Call.Result == nil {
 			b.calls.add(i)
 		}
 	case KindResult:
-		if whole, ok := b.answered(i.Result); ok {
+		if whole, ok := b.answered(i.Result, i.of()); ok {
 			return append(changes, Change{whole, true})
 		}
 	case KindVerdict:
@@ -106,10 +136,38 @@ func (b *Builder) put(i Item) []Change {
 	return append(changes, Change{Item: i})
 }
 
-// answered returns the call of a result with the result in it; false where there is no such call.
-func (b *Builder) answered(r *Result) (Item, bool) {
+// notice returns what a notice changes.
+func (b *Builder) notice(i Item) (changes []Change) {
+	switch {
+	case b.repeats(*i.Notice):
+		return nil
+	case i.Notice.Kind == NoticeRefused:
+		changes = b.chats.refuse(*i.Notice)
+	case i.Notice.Kind == NoticeChild:
+		b.task(*i.Notice)
+	case i.Notice.Kind == NoticeReaction:
+		changes = b.unanswered(func(call Item) bool { return call.of() == i.of() })
+	}
+	return append(changes, Change{Item: i})
+}
+
+// mostTasks bounds the tasks that a Builder holds. The oldest ones are forgotten beyond that.
+const mostTasks = 100
+
+// task takes the beginning or the end of a task.
+func (b *Builder) task(n Notice) {
+	b.tasks = slices.DeleteFunc(b.tasks, func(id string) bool { return id == n.Thread })
+	if !n.Ended && thread.ValidThread(n.Thread) {
+		b.tasks = append(b.tasks, n.Thread)
+	}
+	b.tasks = b.tasks[max(0, len(b.tasks)-mostTasks):]
+}
+
+// answered returns the call of a result with the result in it; false where there is no such call. reaction is the id of
+// the bot's reaction that the result is of; "" for none.
+func (b *Builder) answered(r *Result, reaction string) (Item, bool) {
 	for at, i := range slices.Backward(b.calls.items) { // of calls with the same id the newest
-		if i.Call.ID != r.CallID {
+		if i.Call.ID != r.CallID || i.of() != reaction {
 			continue
 		}
 		if r.Partial {
@@ -140,9 +198,9 @@ func (b *Builder) answered(r *Result) (Item, bool) {
 
 // start takes the beginning of a run: calls before it get no result any more.
 func (b *Builder) start(i Item) []Change {
-	changes := b.unanswered()
+	changes := b.unanswered(Item.ofRun)
 	for at, i := range slices.Backward(b.calls.items) {
-		if !i.ofPerson() {
+		if i.ofRun() {
 			b.calls.take(at)
 		}
 	}
@@ -156,11 +214,11 @@ func (b *Builder) start(i Item) []Change {
 	return append(changes, Change{Item: i})
 }
 
-// unanswered returns the changes that mark the open calls as such.
-func (b *Builder) unanswered() []Change {
+// unanswered returns the changes that mark some of the open calls as such.
+func (b *Builder) unanswered(some func(Item) bool) []Change {
 	var changes []Change
 	for at, i := range b.calls.items {
-		if i.Call.State != Running || i.ofPerson() {
+		if i.Call.State != Running || !some(i) {
 			continue
 		}
 		call := *i.Call
@@ -172,8 +230,13 @@ func (b *Builder) unanswered() []Change {
 	return changes
 }
 
-// ofPerson reports whether a call is a command that a person runs in the box, which is of no run.
-func (i Item) ofPerson() bool { return i.Harness == "" }
+// ofAgent reports whether an item shows that a run is, or was, on the thread. The end of a child names the child's run.
+func (i Item) ofAgent() bool {
+	return i.Harness != "" || i.Run != "" && (i.Notice == nil || i.Notice.Kind != NoticeChild)
+}
+
+// ofRun reports whether a call is of a run's agent: not a command that a person runs in the box, and not of a bot.
+func (i Item) ofRun() bool { return i.Harness != "" }
 
 // end takes a verdict, or one half of it. As thread.Fold has it, the first finished-signal of a run ends it, and one
 // of the runner replaces a provisional one of a host.
@@ -202,7 +265,7 @@ func (b *Builder) end(i Item) []Change {
 		return nil // the run has ended
 	}
 	b.verdict = &i
-	return append(append(changes, b.unanswered()...), Change{Item: i})
+	return append(append(changes, b.unanswered(Item.ofRun)...), Change{Item: i})
 }
 
 // starts reports whether a run starts at the rule.
@@ -273,6 +336,14 @@ func (w *waiting) refuse(n Notice) []Change {
 		return nil
 	}
 	return []Change{marked(w.take(at), Refused, n.Reason)}
+}
+
+// changes returns the items as changes of items that are there.
+func (w *waiting) changes() (changes []Change) {
+	for _, i := range w.items {
+		changes = append(changes, Change{i, true})
+	}
+	return changes
 }
 
 func (w *waiting) find(id string) int {

@@ -6,13 +6,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // mainArguments are the names of the argument to show of a call in one line, for the tools of all three agents. The
 // first one that a call has counts.
 var mainArguments = []string{
 	"command", "cmd", "path", "file_path", "notebook_path", "pattern", "query", "url", "description", "message",
-	"prompt", "skill", "input",
+	"prompt", "skill", "input", "task", "text", "name",
 }
 
 // mainArgument returns the argument to show of a call in one line, and whether there are more. Of a patch it is the
@@ -40,6 +42,22 @@ func mainArgument(raw json.RawMessage, d *Diff) (text string, more bool) {
 		return text, len(args) > 1
 	}
 	return "", len(args) > 0
+}
+
+// toolDelegate is the tool by which a bot delegates a task. The id of the task's thread is the key of the call.
+const toolDelegate = "delegate_task"
+
+// callKey returns the key of the i-th call of a bot's round, whose entry has the id round; "" for another entry's id.
+func callKey(round string, i int) string {
+	reaction, number, _ := strings.Cut(round, ".")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return ""
+	}
+	if key := thread.CallKey(reaction, n, i); thread.IsCallKey(key) {
+		return key
+	}
+	return ""
 }
 
 // commandLine returns the command of an argument vector: the script where a shell runs one.
@@ -85,4 +103,20 @@ func dropHeader(r *Result) {
 			r.Duration = time.Duration(s * float64(time.Second))
 		}
 	}
+}
+
+// commandEnd matches the beginning of the result of a bot's command that has an exit code.
+var commandEnd = regexp.MustCompile(`\Aexit (\d{1,3}), [\d.]+ s`)
+
+// commandExit returns the exit code of a bot's command by the result of the tool; nil where it is not known.
+func commandExit(tool, text string) *int {
+	m := commandEnd.FindStringSubmatch(text[:min(len(text), mostHeader)])
+	if tool != "run_command" || m == nil {
+		return nil
+	}
+	code, err := strconv.Atoi(m[1])
+	if err != nil {
+		return nil
+	}
+	return &code
 }

@@ -7,7 +7,12 @@
 // the same part of the whole thread where a thing is cut in two: a result whose call is in an earlier piece is an item
 // of its own (KindResult), and its call is Running in that piece; the second half of a verdict is an item of its own; a
 // chat is Undelivered, and what delivers it is an item of its own (KindDelivery); and a run's start has no Rule.Was
-// where the run before it is in an earlier piece.
+// where the run before it is in an earlier piece. Set Builder.Runs for a piece of a thread that has had a run.
+//
+// A bot's reply is an item with a Reaction, and what the bot wrote and called on the way to it are others: a painter
+// folds them in front of the reply. While a reaction has not ended, Builder.Answering has its text so far.
+// Bots and other authors stand in items by the ids that the log has, which painters replace by names where they have
+// them.
 //
 // A Watch and a Pulse report whether a run works, waits, is silent or dead. Lines reads the colours in a tool's
 // output, and Visible replaces the characters of a text that a reader would not see.
@@ -43,6 +48,7 @@ const (
 	KindRule     Kind = "rule"     // a line across the page, as where a run starts: Run, Harness, Rule
 	KindNotice   Kind = "notice"   // one sentence, as "cancel requested": Run, Author, Notice
 	KindVerdict  Kind = "verdict"  // the end of a run: Run, Verdict
+	KindEnd      Kind = "end"      // the end of a bot's reply in an earlier piece: Reaction. A painter shows nothing
 )
 
 // Item is one thing that is shown of a thread. An entry gives none, one or several: a reply with a text and two calls
@@ -58,9 +64,11 @@ type Item struct {
 
 	Run      string    // id of the run, where the entry carries it: prompts, rules, notices, verdicts
 	Harness  string    // its name, of what an agent wrote; "" else
-	Author   string    // of a chat or a request; "" where it is not known
+	Author   string    // of a chat or a request, or a bot; "" where it is not known
 	Model    string    // of a reply; "" where it is not known
 	Subagent *Subagent // nil for the thread's own conversation
+	Reaction *Reaction // nil for what is of no bot's reaction
+	From     string    // id of the thread from which a bot has posted a chat; "" for none
 	Cut      bool      // the entry was too large: long strings in it were shortened, with a mark at their end
 
 	Text   string
@@ -84,7 +92,7 @@ type Delivery string
 
 // Deliveries of a chat.
 const (
-	Undelivered Delivery = "undelivered" // up to the end of the piece no agent has it
+	Undelivered Delivery = "undelivered" // up to the end of the piece no agent has it; see Builder.Runs
 	Delivered   Delivery = "delivered"
 	Refused     Delivery = "refused" // it can never reach an agent
 )
@@ -151,6 +159,16 @@ type Call struct {
 	State     State
 	Diff      *Diff   // what an edit asks for: see Item.Diff
 	Result    *Result // nil while there is none
+	Child     string  // id of the thread of the task that a bot delegates by the call; "" for any other call
+}
+
+// Task returns the id of the thread of the task that a call has delegated; "" for another call, and for a task that was
+// refused.
+func (c *Call) Task() string {
+	if c == nil || c.State != Done {
+		return ""
+	}
+	return c.Child
 }
 
 // Result is the result of a tool call.
@@ -174,7 +192,7 @@ type Result struct {
 
 // Stop is why a reply ended before its end.
 type Stop struct {
-	Reason  string // error, aborted or length
+	Reason  string // error, aborted, length or refusal
 	Message string // of an error. The agent may try again: an error that ends the run is in its verdict
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,9 @@ func Items(e thread.Entry, harnesses session.List) []Item {
 		m.result()
 	case p.Names():
 		m.delivery()
+		if p.Kind == thread.KindStub {
+			m.session()
+		}
 	case kind == thread.KindSession:
 		m.session()
 	}
@@ -43,6 +47,7 @@ type maker struct {
 	line    thread.Line
 	dialect session.Dialect // of the line; zero for none, and for one of an unknown harness
 	images  int             // so far
+	reply   bool            // it is the last round of a bot's reaction
 	items   []Item
 }
 
@@ -54,7 +59,12 @@ func (m *maker) add(i Item) {
 	}
 	i.Cut = m.line.Truncated
 	prefix, _, dotted := strings.Cut(m.line.Type, ".")
-	if dotted && prefix != "signal" {
+	switch {
+	case !dotted || prefix == "signal":
+	case m.line.Reaction != "":
+		i.Author, i.Model = m.entry.AuthorID, m.line.Model
+		i.Reaction = &Reaction{ID: m.line.Reaction, Reply: m.reply && (i.Kind == KindText || i.Kind == KindStop)}
+	default:
 		i.Harness = cmp.Or(m.dialect.Harness, prefix)
 		i.Model = m.line.Model
 		i.Subagent = m.subagent()
@@ -156,10 +166,13 @@ func (m *maker) chat() {
 		i.Text = *m.line.Text
 	}
 	var p struct {
-		RunID string `json:"runId"`
+		RunID string      `json:"runId"`
+		Via   *thread.Via `json:"via"`
 	}
 	_ = json.Unmarshal(m.entry.Payload, &p) // not a prompt
-	i.Run = p.RunID
+	if i.Run = p.RunID; p.Via != nil {
+		i.From = p.Via.ThreadID
+	}
 	if c, is := thread.ParseChat(m.entry, ""); is {
 		i.Input = &Input{Delivery: Undelivered, Deliver: c.Deliver}
 	}
@@ -170,24 +183,26 @@ func (m *maker) chat() {
 	m.add(i)
 }
 
-// delivery makes the item of a line that has chats on record. A run's prompt is one that no reader waits for.
+// delivery makes the item of a line or of a reply that has chats on record. A run's prompt is one that no reader waits
+// for, and so is a reply, which wakes another bot.
 func (m *maker) delivery() {
 	var chats []string
 	for _, id := range m.line.Named() {
-		if _, prompt := thread.RunOf(id); !prompt {
+		_, prompt := thread.RunOf(id)
+		reply := strings.HasPrefix(id, "x_") && strings.Contains(id, ".")
+		if !prompt && !reply && thread.ValidID(id) {
 			chats = append(chats, id)
 		}
 	}
 	if len(chats) > 0 {
 		m.add(Item{Kind: KindDelivery, Chats: chats})
 	}
-	if m.line.Kind == thread.KindStub {
-		m.session()
-	}
 }
 
 func (m *maker) assistant() {
 	msg := m.message()
+	m.reply = !slices.ContainsFunc(msg.Content, func(b block) bool { return b.Type == "toolCall" })
+	calls := 0
 	for _, b := range msg.Content {
 		switch b.Type {
 		case "text":
@@ -198,14 +213,22 @@ func (m *maker) assistant() {
 		case "thinking":
 			m.add(Item{Kind: KindThinking, Text: b.Thinking})
 		case "toolCall":
-			m.add(Item{Kind: KindCall, Call: newCall(b)})
+			c := newCall(b)
+			if b.Name == toolDelegate && m.line.Reaction != "" {
+				c.Child = callKey(m.entry.ID, calls)
+			}
+			m.add(Item{Kind: KindCall, Call: c})
+			calls++
 		case "image":
 			m.add(Item{Kind: KindImage, Images: []Image{m.image(b)}})
 		}
 	}
 	switch reason := m.line.StopReason; reason {
-	case "error", "aborted", "length":
+	case "error", "aborted", "length", "refusal":
 		m.add(Item{Kind: KindStop, Stop: &Stop{Reason: reason, Message: msg.ErrorMessage}})
+	}
+	if m.line.Reaction != "" {
+		m.delivery()
 	}
 }
 
@@ -224,6 +247,9 @@ func (m *maker) result() {
 		Duration: milliseconds(msg.DurationMs),
 	}
 	r.Text, r.Images = m.parts(msg)
+	if m.line.Reaction != "" {
+		r.ExitCode = commandExit(r.Name, r.Text)
+	}
 	switch m.dialect.Harness {
 	case session.Codex.Harness:
 		dropHeader(r)

@@ -3,6 +3,7 @@ package view_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,9 +88,10 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A piece on its own has the items of the whole, but for results and deliveries whose call or chat is on another page,
-// and halves of a verdict.
+// A piece on its own has the items of the whole, but for results, deliveries and ends whose call, chat or reply is on
+// another page, and halves of a verdict.
 func TestPieces(t *testing.T) {
+	parts := []view.Kind{view.KindResult, view.KindVerdict, view.KindDelivery, view.KindEnd}
 	for name, all := range threads(t) {
 		whole := map[string]view.Kind{}
 		for _, i := range build(all) {
@@ -97,8 +99,7 @@ func TestPieces(t *testing.T) {
 		}
 		for cut := range all {
 			for _, i := range build(all[cut:]) {
-				_, ok := whole[i.ID]
-				if !ok && i.Kind != view.KindResult && i.Kind != view.KindVerdict && i.Kind != view.KindDelivery {
+				if _, ok := whole[i.ID]; !ok && !slices.Contains(parts, i.Kind) {
 					t.Errorf("%s, from %d: %s %s is not in the whole", name, cut, i.Kind, i.ID)
 				}
 			}

@@ -44,6 +44,8 @@ func (i Item) Sentence() string {
 	switch {
 	case i.Rule != nil:
 		return i.Rule.sentence(i.Harness, i.Run)
+	case i.Notice != nil && i.Notice.Bot != "":
+		return i.Notice.Bot + " " + i.Notice.Text
 	case i.Notice != nil:
 		return i.Notice.Text
 	case i.Stop != nil:
@@ -52,6 +54,8 @@ func (i Item) Sentence() string {
 			return "aborted"
 		case "length":
 			return "cut at the output limit"
+		case "refusal":
+			return "the provider's filter ended the reply"
 		}
 		return "error: " + i.Stop.Message
 	}
@@ -113,18 +117,23 @@ const (
 	NoticeKept     NoticeKind = "kept"     // the box outlives its run
 	NoticeReleased NoticeKind = "released" // the box is deleted next
 	NoticeChild    NoticeKind = "child"    // a delegated run began or ended
+	NoticeWaits    NoticeKind = "waits"    // the thread's task waits for its house
+	NoticeReaction NoticeKind = "reaction" // a bot's reaction ended without a reply
+	NoticeSkipped  NoticeKind = "skipped"  // a bot was not asked for a reply
 )
 
 // Notice is one sentence.
 type Notice struct {
 	Kind     NoticeKind
-	Text     string        // the sentence, without a full stop
+	Text     string        // the sentence, without a full stop; behind the name of the Bot
+	Bot      string        // id of the bot that the sentence is about, which stands in front of it; "" else
 	Bad      bool          // something went wrong
 	Duration time.Duration // of a step; 0 else
 	Thread   string        // id of a child's thread; "" else
+	Ended    bool          // of a child: it has ended
 	URL      string        // of a pull request; "" else. Not checked
 	Chat     string        // id of the entry of a refused chat; "" else
-	Reason   string        // why it was refused; "" else
+	Reason   string        // why it was refused, or why the bot was not asked; "" else
 }
 
 // reasons are the reasons of orphaned runs, in words. The runner's own messages have the same ones.

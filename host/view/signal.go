@@ -111,6 +111,9 @@ func (m *maker) exec(typ string) {
 		thread.ExecFinished
 	}](m)
 	id, _, _ := strings.Cut(m.entry.ID, ".")
+	if thread.IsCallKey(id) {
+		return // the bot's call is shown, with the end of the output
+	}
 	if typ == thread.TypeExecStarted {
 		m.add(Item{Kind: KindCall, Author: m.entry.AuthorID, Call: &Call{
 			ID: id, Name: "exec", Main: p.Command, Arguments: thread.Marshal(map[string]string{"command": p.Command}),
@@ -153,6 +156,13 @@ func (m *maker) notices(typ string) {
 	case thread.TypeExecCancel:
 		text := because("cancel of a command requested", read[thread.ExecCancel](m).Reason)
 		m.notice(Notice{Kind: NoticeCancel, Text: text})
+	case thread.TypeReactionCancel:
+		text := because("stop of a reply requested", read[thread.ReactionCancel](m).Reason)
+		m.notice(Notice{Kind: NoticeCancel, Text: text})
+	case thread.TypeDecided:
+		m.decided()
+	case thread.TypeReactionFinished:
+		m.finished()
 	case thread.TypeEnd:
 		m.notice(Notice{Kind: NoticeEnd, Text: "end requested: the run ends once it has done what is queued"})
 	case thread.TypeRefused:
@@ -181,11 +191,14 @@ func (m *maker) notices(typ string) {
 	case thread.TypeAgentSpawn:
 		id := read[thread.AgentSpawn](m).ChildThreadID
 		m.notice(Notice{Kind: NoticeChild, Thread: id, Text: "delegated to thread " + id})
+	case thread.TypeTaskWaits:
+		p := read[thread.TaskWaits](m)
+		m.notice(Notice{Kind: NoticeWaits, Text: because("the "+p.What()+" waits", p.Reason)})
 	case thread.TypeChildFinished:
 		p := read[thread.ChildFinished](m)
 		n := Notice{
 			Kind: NoticeChild, Thread: p.ChildThreadID, Text: "thread " + p.ChildThreadID + " ended: " + p.Status,
-			Bad: p.Status != thread.StatusCompleted,
+			Bad: p.Status != thread.StatusCompleted, Ended: true,
 		}
 		if p.Corrected {
 			n.Text += ", in place of the result before"

@@ -56,7 +56,7 @@ func (c *Client) Heartbeat(ctx context.Context, e thread.Entry) error {
 // Finish posts entries like Append, and tries until ctx ends, except after an answer that no further try would change.
 func (c *Client) Finish(ctx context.Context, entries []thread.Entry) error {
 	_, err := c.post(ctx, finishPolicy, entries)
-	if err == nil || ctx.Err() != nil || final(err) {
+	if err == nil || ctx.Err() != nil || Final(err) {
 		return err
 	}
 	_, err = c.post(ctx, slowFinishPolicy, entries)

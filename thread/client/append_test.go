@@ -194,10 +194,12 @@ func TestFinishAtASlowServer(t *testing.T) {
 	})
 }
 
-// All clients of a process share its connections.
+// All clients of a process share its connections, and are named as it is.
 func TestSharedConnections(t *testing.T) {
 	var opened atomic.Int64
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var agent atomic.Value
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		agent.Store(r.UserAgent())
 		_, _ = io.WriteString(w, "{}")
 	}))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -207,7 +209,7 @@ func TestSharedConnections(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	shared := client.NewHTTP()
+	shared := client.NewHTTPOf("arbe/1")
 	for _, hc := range []*http.Client{nil, shared} {
 		opened.Store(0)
 		for i := range 100 {
@@ -220,6 +222,9 @@ func TestSharedConnections(t *testing.T) {
 		if n := opened.Load(); n > 2 {
 			t.Errorf("100 threads, one after the other, took %d connections", n)
 		}
+	}
+	if got := agent.Load(); got != "arbe/1" {
+		t.Errorf("the user agent is %q", got)
 	}
 }
 

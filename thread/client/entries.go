@@ -32,7 +32,7 @@ func (c *Client) EntryWithin(
 		e, ok, err = l.entry(ctx, patience-time.Since(arrived))
 		arrived = l.arrived
 		left := patience - time.Since(arrived)
-		if err == nil || final(err) || ctx.Err() != nil || left <= 0 {
+		if err == nil || Final(err) || ctx.Err() != nil || left <= 0 {
 			return e, ok, err
 		}
 		pause.For(ctx, min(wait, left))
@@ -97,7 +97,7 @@ func (l *lookup) scan(ctx context.Context, refused error) error {
 	switch {
 	case l.own != nil:
 		return nil
-	case err != nil && final(err):
+	case err != nil && Final(err):
 		return err
 	case err == nil && l.next(page):
 		return nil

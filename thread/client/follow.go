@@ -53,7 +53,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(thread.Entr
 			switch err := s.c.present(ctx, last); {
 			case err == nil:
 				failures = now
-			case final(err) && !missing(err):
+			case Final(err) && !missing(err):
 				return err
 			default:
 				waitAway()
@@ -81,7 +81,7 @@ func (s Selection) Follow(ctx context.Context, offset string, f func(thread.Entr
 		case live && unwaited(err):
 			live, doubt = false, true // whether it was that the next read shows
 			continue
-		case err != nil && final(err):
+		case err != nil && Final(err):
 			return err
 		case err != nil:
 			waitAway()

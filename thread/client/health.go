@@ -15,14 +15,20 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// Health is a thread server's report on itself. An older server, and a proxy, report nothing: the fields are zero.
+// Health is a thread server's report on itself. An older server, and a proxy, report their status alone: the other
+// fields are zero.
 type Health struct {
+	Status        string    `json:"status"`        // ok
+	Version       string    `json:"version"`       // of the server's program
 	Installation  string    `json:"installation"`  // the id of the server's log, as of all servers in front of that log
 	WritableSince time.Time `json:"writableSince"` // the log has taken entries since then, by the server's clock
 }
 
 // healthTimeout bounds one question.
 const healthTimeout = 10 * time.Second
+
+// mostWord bounds the status of a server that answers with a word, in bytes.
+const mostWord = 16
 
 // Health asks the server for its health, once. An answer that is no success, a redirect among them, is a *StatusError;
 // a page of HTML is an error.
@@ -52,7 +58,8 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	}
 	var h Health
 	if json.Unmarshal(b, &h) != nil {
-		return Health{}, nil // an older server answers with a word
+		word := strings.TrimSpace(string(b)) // of an older server
+		return Health{Status: word[:min(len(word), mostWord)]}, nil
 	}
 	return h, nil
 }

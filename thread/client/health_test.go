@@ -19,8 +19,8 @@ func TestHealth(t *testing.T) {
 		want   client.Health
 		fails  bool
 	}{
-		{"a server", 200, `{"status":"ok","installation":"abc","writableSince":"2026-06-01T12:00:00.005Z"}`, client.Health{Installation: "abc", WritableSince: since}, false},
-		{"an older server, or a proxy", 200, "ok\n", client.Health{}, false},
+		{"a server", 200, `{"status":"ok","installation":"abc","writableSince":"2026-06-01T12:00:00.005Z"}`, client.Health{Status: "ok", Installation: "abc", WritableSince: since}, false},
+		{"an older server, or a proxy", 200, "ok\n", client.Health{Status: "ok"}, false},
 		{"a login page", 200, "<!DOCTYPE html><html>log in</html>", client.Health{}, true},
 		{"a redirect", 302, "", client.Health{}, true},
 		{"an outage", 503, "", client.Health{}, true},

@@ -55,6 +55,9 @@ func NewList(c *Client) List { return List{c} }
 // Address returns the server's URL for messages, without user and password.
 func (l List) Address() string { return l.c.Address() }
 
+// Health is Client.Health.
+func (l List) Health(ctx context.Context) (Health, error) { return l.c.Health(ctx) }
+
 // Thread returns the summary of one thread of the list. It is Client.Summary.
 func (l List) Thread(ctx context.Context, id string) (thread.Summary, error) {
 	v, _, err := l.c.summaryOf(ctx, id)
@@ -163,7 +166,7 @@ func (l List) Watch(
 			return nil
 		case w.own != nil:
 			return w.own
-		case errors.Is(err, ErrNoList), err != nil && final(err):
+		case errors.Is(err, ErrNoList), err != nil && Final(err):
 			return err
 		case w.upToDate: // the server has served it, and has ended the connection
 			away = quickPoll

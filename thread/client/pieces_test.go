@@ -256,21 +256,28 @@ func TestReadOnlyTypes(t *testing.T) {
 			for _, e := range all {
 				server.Put(e)
 			}
-			only := server.Client().Only("signal.")
-			var got, followed []thread.Entry
-			_, err := only.Read(t.Context(), "0", false,
-				func(e thread.Entry) error { got = append(got, e); return nil })
-			if err != nil || ids(got) != ids(some) {
-				t.Errorf("read %s, %v", ids(got), err)
-			}
-			if sent := server.Sent(); strings.HasSuffix(name, "gives pieces") && sent > 200*len(some) {
-				t.Errorf("%d bytes sent for %d signals", sent, len(some))
-			}
-			err = only.Follow(t.Context(), "0",
-				func(e thread.Entry) error { followed = append(followed, e); return nil },
-				func() bool { return true })
-			if err != nil || ids(followed) != ids(some) {
-				t.Errorf("followed %s, %v", ids(followed), err)
+			c := server.Client()
+			for how, s := range map[string]client.Selection{
+				"only": c.Only("signal."), "without": c.Without(thread.TypeChat),
+				"both": c.Only("signal.test", thread.TypeChat).Without("signal.other", thread.TypeChat),
+			} {
+				var got, followed []thread.Entry
+				sent := server.Sent()
+				_, err := s.Read(t.Context(), "0", false,
+					func(e thread.Entry) error { got = append(got, e); return nil })
+				if err != nil || ids(got) != ids(some) {
+					t.Errorf("%s: read %s, %v", how, ids(got), err)
+				}
+				sent = server.Sent() - sent
+				if strings.HasSuffix(name, "gives pieces") && sent > 200*len(some) {
+					t.Errorf("%s: %d bytes sent for %d signals", how, sent, len(some))
+				}
+				err = s.Follow(t.Context(), "0",
+					func(e thread.Entry) error { followed = append(followed, e); return nil },
+					func() bool { return true })
+				if err != nil || ids(followed) != ids(some) {
+					t.Errorf("%s: followed %s, %v", how, ids(followed), err)
+				}
 			}
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,15 +48,25 @@ type Page struct {
 	prev string // the offset before the read entries; "" where the server returns none
 }
 
-// Selection is a thread's entries whose payload type has one of some prefixes. Its methods are those of the Client.
-// An older server sends the other entries, too; the Selection drops them.
+// Selection is a thread's entries of some payload types. Its methods are those of the Client. An older server sends the
+// other entries, too; the Selection drops them.
 type Selection struct {
 	c     *Client
-	types []string // prefixes; none for every type
+	types thread.Types
 }
 
 // Only returns the entries whose payload type has one of the prefixes: Only("signal.") for all signals.
-func (c *Client) Only(prefixes ...string) Selection { return Selection{c, prefixes} }
+func (c *Client) Only(prefixes ...string) Selection { return Selection{c, thread.Types{Of: prefixes}} }
+
+// Without returns the entries whose payload type has none of the prefixes: Without(thread.TypeDelta) for all but the
+// text of bots as it comes.
+func (c *Client) Without(prefixes ...string) Selection { return c.Only().Without(prefixes...) }
+
+// Without returns the selected entries whose payload type has none of the prefixes.
+func (s Selection) Without(prefixes ...string) Selection {
+	s.types.Without = prefixes
+	return s
+}
 
 // Read passes the thread's entries from offset on to f, in order, to the tail. Offset is "0" for the start or a
 // Page's Next. With wait it is a long-poll: the server holds the answer until there is an entry, or for as long as it
@@ -86,14 +95,14 @@ func (c *Client) ReadAll(ctx context.Context, patience time.Duration, f func(thr
 	return err
 }
 
-// final reports whether err is an answer that another try would not change.
-func final(err error) bool {
+// Final reports whether err is an answer that another try would not change.
+func Final(err error) bool {
 	status := statusOf(err)
 	return status != 0 && !again(status) || errors.Is(err, ErrRewound)
 }
 
 // away reports whether an error means that the server may answer later.
-func away(err error) bool { return err != nil && !final(err) }
+func away(err error) bool { return err != nil && !Final(err) }
 
 // silentError ends a read in which the server was silent for too long.
 type silentError struct{ silence time.Duration }
@@ -172,7 +181,7 @@ func (r *reading) toTail(ctx context.Context) (Page, error) {
 			continue
 		}
 		left := r.patience - time.Since(r.arrived)
-		if r.own != nil || ctx.Err() != nil || final(err) || r.arrived.IsZero() || left <= 0 {
+		if r.own != nil || ctx.Err() != nil || Final(err) || r.arrived.IsZero() || left <= 0 {
 			return page, err
 		}
 		if r.arrived != arrived {
@@ -250,19 +259,18 @@ func (r *reading) query(pieces bool) string {
 // piece returns the part of a query that asks for at most limit of the selected entries.
 func (s Selection) piece(limit int) string {
 	query := "&limit=" + strconv.Itoa(limit)
-	if len(s.types) > 0 {
-		query += "&types=" + url.QueryEscape(strings.Join(s.types, ","))
+	if of := s.types.Of; len(of) > 0 {
+		query += "&types=" + url.QueryEscape(strings.Join(of, ","))
+	}
+	if without := s.types.Without; len(without) > 0 {
+		query += "&without=" + url.QueryEscape(strings.Join(without, ","))
 	}
 	return query
 }
 
 // has reports whether the entry is one of the selected.
 func (s Selection) has(e thread.Entry) bool {
-	if len(s.types) == 0 {
-		return true
-	}
-	typ := thread.TypeOf(e.Payload)
-	return slices.ContainsFunc(s.types, func(prefix string) bool { return strings.HasPrefix(typ, prefix) })
+	return s.types.All() || s.types.Has(thread.TypeOf(e.Payload))
 }
 
 // receive sends a request and passes on the entries of its answer that f does not have yet.

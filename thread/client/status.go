@@ -63,6 +63,9 @@ func Refused(err error) bool {
 // Taken reports whether an entry's id is on the thread with another payload (409).
 func Taken(err error) bool { return statusOf(err) == http.StatusConflict }
 
+// BadEntries reports whether the server refuses the entries themselves: they are bad or too large.
+func BadEntries(err error) bool { return refusesEntries(err) && !Taken(err) }
+
 // NotFound reports whether there is no such thread: it was never written (404), or it is Gone.
 func NotFound(err error) bool { return statusOf(err) == http.StatusNotFound || Gone(err) }
 

@@ -28,6 +28,23 @@ func NewHTTP() *http.Client {
 	return &http.Client{Transport: t}
 }
 
+// NewHTTPOf is NewHTTP for a program, whose name and version are in the header User-Agent of all requests.
+func NewHTTPOf(agent string) *http.Client {
+	return &http.Client{Transport: named{agent, NewHTTP().Transport}}
+}
+
+// named is a transport that names the program.
+type named struct {
+	agent string
+	next  http.RoundTripper
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", n.agent)
+	return n.next.RoundTrip(r)
+}
+
 // noRedirect follows no redirect: net/http turns a redirected POST into a GET, whose 200 acknowledges nothing.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 

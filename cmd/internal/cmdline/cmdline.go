@@ -16,10 +16,15 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/internal/format"
 )
 
-// StatusUsage is the exit status for a wrong command line (EX_USAGE).
-const StatusUsage = 64
+// Exit statuses of both programs.
+const (
+	StatusUsage  = 64 // a wrong command line (EX_USAGE)
+	StatusConfig = 78 // a wrong configuration, or data of a later format (EX_CONFIG)
+)
 
 // Exit is an error with the exit status of the program. One without a cause prints nothing.
 type Exit struct {
@@ -48,7 +53,8 @@ func Usage(format string, args ...any) error { return Fail(StatusUsage, format, 
 // Run runs the app's command and returns the exit status. values has the values of placeholders, for completion. It
 // does without the library's Run: flags may stand before or after arguments, a wrong command line is StatusUsage, help
 // and completion are this package's, errors are printed on stderr in one place, an Output that could not be written is
-// one of them, and the process continues until main ends it.
+// one of them, and the process continues until main ends it. Whatever status an error has, data of a later format is
+// StatusConfig: no restart and no other try changes it.
 func Run(ctx context.Context, app *cli.App, args []string, values map[string]Values) int {
 	prepare(app, values)
 	if len(args) > 1 && args[1] == "help" {
@@ -63,7 +69,11 @@ func Run(ctx context.Context, app *cli.App, args []string, values map[string]Val
 		return 0
 	}
 	e := &Exit{Status: 1}
-	errors.As(err, &e)
+	if errors.Is(err, format.ErrLater) {
+		e.Status = StatusConfig
+	} else {
+		errors.As(err, &e)
+	}
 	if text := err.Error(); text != "" {
 		guided := strings.Contains(text, " --help") || strings.Contains(text, "; ") // it has the next step
 		if e.Status == StatusUsage && !guided {
@@ -193,6 +203,21 @@ func (l *line) invoke(ctx context.Context) error {
 	return l.command.Action(c)
 }
 
+// setFlag sets a flag. A value of a list is one element, as it is typed: the library would split it at its commas and
+// trim it.
+func setFlag(set *flag.FlagSet, name, value string) error {
+	list, is := set.Lookup(name).Value.(*cli.StringSlice)
+	if !is {
+		return set.Set(name, value)
+	}
+	if err := set.Set(name, "x"); err != nil {
+		return err
+	}
+	all := list.Value() // shares the list's memory
+	all[len(all)-1] = value
+	return nil
+}
+
 // flagSet returns the flags of a command with their values: from the line, else from a variable, else their defaults.
 // Its arguments are those of the line.
 func (l *line) flagSet(command *cli.Command, level int) (*flag.FlagSet, error) {
@@ -209,7 +234,7 @@ func (l *line) flagSet(command *cli.Command, level int) (*flag.FlagSet, error) {
 		if !t.has {
 			t.value = "true"
 		}
-		if err := set.Set(t.flag.Names()[0], t.value); err != nil {
+		if err := setFlag(set, t.flag.Names()[0], t.value); err != nil {
 			return nil, err
 		}
 	}

@@ -2,6 +2,7 @@ package cmdline
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
+
+	arbe "arbe.0sk.ar/runner"
 )
 
 // helpWidth is the number of columns that help takes at most.
@@ -274,4 +277,35 @@ func short(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
+}
+
+// VersionCommand returns the command that prints the version of the program name, and with --json also what
+// formats returns, where that is not nil.
+func VersionCommand(name string, formats func() (any, error)) *cli.Command {
+	return &cli.Command{
+		Name:  "version",
+		Usage: "print the version",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return Usage("version takes no arguments")
+			}
+			build := arbe.This()
+			if !c.Bool("json") {
+				_, err := fmt.Fprintln(c.App.Writer, name, build, build.Go, build.Platform)
+				return err
+			}
+			var written any
+			if formats != nil {
+				var err error
+				if written, err = formats(); err != nil {
+					return err
+				}
+			}
+			return json.NewEncoder(c.App.Writer).Encode(struct {
+				arbe.Build
+				Formats any `json:"formats,omitempty"`
+			}{build, written})
+		},
+	}
 }

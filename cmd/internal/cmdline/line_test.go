@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"arbe.0sk.ar/runner/internal/format"
 )
 
 func testApp() *cli.App {
@@ -72,6 +74,7 @@ func TestRunTakesFlagsAnywhere(t *testing.T) {
 		{"one dash", "launch fix -sandbox local -r it", `prog launch sandbox=local resume=true ["fix" "it"]`},
 		{"a bool with its value", "launch --resume=false fix", `prog launch resume=false ["fix"]`},
 		{"repeated", "launch fix --env A --env B it", `prog launch env=[A B] ["fix" "it"]`},
+		{"with a comma", "launch fix --env A,B --env C", `prog launch env=[A,B C] ["fix"]`},
 		{"twice", "launch --sandbox a --sandbox b fix", `prog launch sandbox=b ["fix"]`},
 		{"a value with a dash", "launch --sandbox -x fix", `prog launch sandbox=-x ["fix"]`},
 		{"a value that is a command's name", "launch --sandbox thread fix", `prog launch sandbox=thread ["fix"]`},
@@ -142,6 +145,21 @@ func TestBefore(t *testing.T) {
 	app.Commands[2].Before = func(*cli.Context) error { return &Exit{Status: 7, Cause: errors.New("no")} }
 	if status := Run(t.Context(), app, strings.Fields("prog keep backup"), nil); status != 7 || got != "" {
 		t.Errorf("%d %q", status, got)
+	}
+}
+
+// Data of a later format has one status, whatever the command makes of its error.
+func TestLaterFormat(t *testing.T) {
+	later := fmt.Errorf("open the log: %w", format.Check("it", 3, 2))
+	const want = "prog: open the log: it was written by a later arbe (format 3; this one knows 2): upgrade\n"
+	for _, err := range []error{later, &Exit{Status: 75, Cause: later}} {
+		var b bytes.Buffer
+		app := &cli.App{Name: "prog", Writer: &b, ErrWriter: &b, Commands: []*cli.Command{
+			{Name: "list", Action: func(*cli.Context) error { return err }},
+		}}
+		if got := Run(t.Context(), app, []string{"prog", "list"}, nil); got != StatusConfig || b.String() != want {
+			t.Errorf("%d %s", got, b.String())
+		}
 	}
 }
 

@@ -56,7 +56,8 @@ func TestWords(t *testing.T) {
 	waiting := running
 	waiting.Waiting, waiting.WaitingAt, waiting.Pending = true, ago(3), 2
 	for want, v := range map[string]thread.Summary{
-		"idle": {Status: "idle"},
+		"idle":                 {Status: "idle"},
+		"idle · 2 bots answer": {Status: "idle", Reactions: 2},
 		"failed · exit · pi · m · 1m00s · $0.5000":                                             ended,
 		"running · 5s · last entry 2s ago":                                                     running,
 		"running · 8m20s · dead · no entry for 6m40s":                                          dead,

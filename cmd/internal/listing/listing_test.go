@@ -96,14 +96,14 @@ func TestTableWaiting(t *testing.T) {
 		},
 		{ID: "b", Status: "running", StartedAt: ago(200), LastEntryAt: ago(1), Pending: 1, Title: "Read it"},
 		{ID: "c", Status: "failed", StartedAt: ago(300), Pending: 2, Title: "Find it"},
-		{ID: "d", Status: "idle", StartedAt: ago(400), Pending: 3, Title: "A note"},
+		{ID: "d", Status: "idle", StartedAt: ago(400), Pending: 3, Title: "A note", Reactions: 1},
 	}
 	for width, want := range map[int][]string{
 		120: {
 			"○ waiting, 1m12s", "Write it", "● running", "1 chat not delivered · Read it", "✘ failed",
-			"2 chats not delivered · Find it", "· idle", "A note",
+			"2 chats not delivered · Find it", "· idle", "1 bot answers · A note",
 		},
-		60: {"○", "Write it", "●", "1 chat not delivered · Read it", "✘", "2 chats not delivered · Find it", "·", "A note"},
+		60: {"○", "Write it", "●", "1 chat not delivered · Read it", "✘", "2 chats not delivered · Find it", "·", "1 bot answers · A note"},
 	} {
 		for i, line := range (Table{Width: width}).Lines(threads, noon)[1:] {
 			if !strings.HasPrefix(line, want[2*i]+" ") || !strings.HasSuffix(line, " "+want[2*i+1]) {

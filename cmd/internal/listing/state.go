@@ -42,6 +42,17 @@ func WaitingFor(v thread.Summary, now time.Time) string {
 	return ShortDuration(max(0, now.Sub(since)))
 }
 
+// Answering returns how many bots answer on a thread now; "" for none.
+func Answering(v thread.Summary) string {
+	switch v.Reactions {
+	case 0:
+		return ""
+	case 1:
+		return "1 bot answers"
+	}
+	return view.Count(int64(v.Reactions), "bot") + " answer"
+}
+
 // DurationOf returns how long a thread's latest run has lasted; false before any.
 func DurationOf(v thread.Summary, now time.Time) (time.Duration, bool) {
 	start, err := time.Parse(time.RFC3339, v.StartedAt)
@@ -81,8 +92,9 @@ func Words(v thread.Summary, now time.Time) []string {
 		}
 		add("last entry " + ShortDuration(silence) + " ago")
 	}
-	if v.Pending > 0 {
-		add(view.Count(int64(v.Pending), "chat") + " not delivered yet")
+	add(Answering(v))
+	if n := v.Undelivered(); n > 0 {
+		add(view.Count(int64(n), "chat") + " not delivered yet")
 	}
 	return words
 }

@@ -168,8 +168,11 @@ func (t Table) Lines(threads []thread.Summary, now time.Time) []string {
 	lines := []string{t.paint(cmdline.StyleDim, line(column.heading, "TITLE"))}
 	for _, r := range rows {
 		title := titleOf(r.Summary)
-		if r.Pending > 0 && r.Status != thread.StatusIdle { // a thread without runs may be for chats alone
-			title = view.Count(int64(r.Pending), "chat") + " not delivered · " + title
+		if n := r.Undelivered(); n > 0 {
+			title = view.Count(int64(n), "chat") + " not delivered · " + title
+		}
+		if answering := Answering(r.Summary); answering != "" {
+			title = answering + " · " + title
 		}
 		if r.depth > 0 {
 			title = strings.Repeat("  ", min(r.depth, 5)-1) + "└ " + title

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -35,12 +36,22 @@ type pulse struct {
 
 // Start writes the live line each second, until Stop.
 func (s *Screen) Start() {
-	s.stop = cmdline.Every(tick, func() {
+	stop := cmdline.Every(tick, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.flush()
 		s.breathe(time.Now())
 	})
+	if s.stop = stop; !s.Live || s.Task == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopTasks := cmdline.Every(taskTick, func() { s.look(ctx) })
+	s.stop = func() {
+		cancel()
+		stopTasks()
+		stop()
+	}
 }
 
 // Stop ends what Start began, and leaves nothing but items on the screen. Call it after the last entry. A second call
@@ -53,12 +64,14 @@ func (s *Screen) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flush()
+	s.cutOff()
 	s.clear()
 }
 
 // Check writes that the run is dead, if it is, and that chats wait. It is for a reader that has read all entries and
 // does not wait for more.
 func (s *Screen) Check() {
+	s.look(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flush()
@@ -67,6 +80,7 @@ func (s *Screen) Check() {
 	} else if l.State != view.Ended {
 		s.undelivered(" yet")
 	}
+	s.lines(dim, "", s.besides("… "))
 }
 
 // clear removes the live line.
@@ -161,29 +175,36 @@ func (s *Screen) breathe(now time.Time) {
 	if !s.Live {
 		return
 	}
-	style, line := dim, ""
+	style, line := s.status(live, now)
+	s.measure()
+	s.clear()
+	if line != "" && s.err == nil {
+		_, s.err = io.WriteString(s.w, s.paint(style, clip(line, s.room(1))))
+		s.line, s.drawn = true, now
+	}
+}
+
+// status returns the live line: how the run does, and which bots answer; "" for nothing to see.
+func (s *Screen) status(live view.Live, now time.Time) (style, line string) {
+	style = dim
 	switch state := live.State; {
-	case away:
+	case s.away:
 		style, line = red, "✗ no answer from "+s.Server+"; retrying"
+	case s.coming.rest != "":
+		style, line = "", s.coming.rest
 	case state == view.Idle, state == view.Ended:
-		s.clear()
-		return
+		line = s.besides("… ")
 	case state == view.Waiting:
-		line = s.progress(now) + " · waiting for a chat"
+		line = s.progress(now) + " · waiting for a chat" + s.besides(" · ")
 	case state == view.Dead:
 		mark, red := cmdline.Mark(string(state))
 		style, line = red, mark+" no entry from the runner for "+live.Silence.Truncate(tick).String()
 	default:
-		if line = s.progress(now); state == view.Silent {
+		if line = s.progress(now) + s.besides(" · "); state == view.Silent {
 			style, line = yellow, line+" · silent for "+live.Silence.Truncate(tick).String()
 		}
 	}
-	s.measure()
-	s.clear()
-	if s.err == nil {
-		_, s.err = io.WriteString(s.w, s.paint(style, clip(line, s.room(1))))
-		s.line, s.drawn = true, now
-	}
+	return style, line
 }
 
 // deadLine writes that the run is dead, and what to do.

@@ -5,6 +5,7 @@ package screen
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -39,6 +40,12 @@ type Options struct {
 	Away    func() bool // whether the server does not answer; nil for a server that does
 	Server  string      // its address
 	Ends    bool        // the program ends the run itself if it is dead: no hint how to
+
+	Name func(id string) string // of an author; "" where it is not known. nil for ids alone
+
+	// Of other threads, "" where it is not known: what one is called, and the state of one that has a task. They may
+	// take a while. nil for ids alone.
+	Title, Task func(ctx context.Context, id string) string
 
 	Harnesses session.List // those whose lines may be on the thread; nil for session's list
 }
@@ -86,6 +93,8 @@ type Screen struct {
 	last    string          // ID of the item that was shown last
 	seen    map[string]bool // subagents that were named
 	verdict *view.Item      // the first half of one, until the second one comes
+	coming  coming          // text of a bot
+	tasks   []string        // how the open tasks do, for the live line
 
 	pulse
 }
@@ -97,6 +106,13 @@ func New(w io.Writer, o Options) *Screen {
 	}
 }
 
+// Ran reports to the screen that the thread has had a run before its first entry.
+func (s *Screen) Ran() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.builder.Runs = true
+}
+
 // Entry shows what the thread's next entry changes.
 func (s *Screen) Entry(e thread.Entry) error {
 	s.mu.Lock()
@@ -104,9 +120,14 @@ func (s *Screen) Entry(e thread.Entry) error {
 	s.measure()
 	s.watch.Add(e)
 	s.received(e)
+	sig, _ := thread.Scan(e.Payload) // no signal
 	for _, c := range s.builder.Add(e) {
+		if sig.Reaction && c.Replaces && c.Item.Kind == view.KindChat {
+			continue // a chat is delivered by its answer
+		}
 		s.change(c)
 	}
+	s.comes(e.Time())
 	s.waits(e)
 	if now := time.Now(); now.Sub(s.drawn) >= mostDraws { // not for each of many entries
 		s.breathe(now)
@@ -135,13 +156,8 @@ func (s *Screen) room(indent int) int {
 // change shows a change. What has been written stays: of an item that is replaced only the new part is written.
 func (s *Screen) change(c view.Change) {
 	i := c.Item
-	if s.verdict != nil {
-		if c.Replaces && i.ID == s.verdict.ID {
-			s.verdict = nil
-			s.ended(*i.Verdict)
-			return
-		}
-		s.flush()
+	if s.second(c) {
+		return
 	}
 	if i.Subagent != nil && !s.Full {
 		s.named(i)
@@ -149,6 +165,10 @@ func (s *Screen) change(c view.Change) {
 	}
 	if i.Kind == view.KindChat && c.Replaces {
 		s.delivered(i)
+		return
+	}
+	if i.Reaction != nil {
+		s.answers(c)
 		return
 	}
 	switch i.Kind {
@@ -168,7 +188,7 @@ func (s *Screen) change(c view.Change) {
 	case view.KindRule:
 		s.rule(i)
 	case view.KindNotice:
-		s.notice(*i.Notice)
+		s.notice(i)
 	case view.KindVerdict:
 		if i.Verdict.Replaced {
 			return
@@ -179,6 +199,18 @@ func (s *Screen) change(c view.Change) {
 		}
 	}
 	s.last = i.ID
+}
+
+// second shows a verdict whose second half a change is. For any other change it shows the verdict that waits, and
+// reports false.
+func (s *Screen) second(c view.Change) bool {
+	if s.verdict == nil || !c.Replaces || c.Item.ID != s.verdict.ID {
+		s.flush()
+		return false
+	}
+	s.verdict = nil
+	s.ended(*c.Item.Verdict)
+	return true
 }
 
 // flush shows a verdict whose second half has not come.
@@ -233,8 +265,15 @@ func (s *Screen) turn(i view.Item) {
 			who = "task of subagent " + i.Subagent.ID
 		} else if who == "" {
 			who = "chat"
+		} else if i.IsBot() {
+			who = s.bot(who)
+		} else {
+			who = cmp.Or(s.name(who), who)
 		}
 		s.heading(bold, who, i.Time)
+		if i.From != "" {
+			s.lines(dim, "", "posted from "+s.titled(i.From))
+		}
 		s.lines("", "", i.Text)
 		for _, m := range i.Images {
 			s.lines(dim, "", imageText(m))
@@ -264,17 +303,25 @@ func (s *Screen) turn(i view.Item) {
 // speaker writes who speaks, unless it is as before: some agents write a line for each part of a reply.
 func (s *Screen) speaker(i view.Item) {
 	who := i.Model
+	if i.Reaction != nil {
+		who = s.bot(i.Author)
+	}
 	if who == "" {
 		who = "assistant"
 		if i.Kind == view.KindCall && i.Harness == "" { // a person runs a command in the box
-			who = cmp.Or(i.Author, "command")
+			who = cmp.Or(s.name(i.Author), i.Author, "command")
 		}
 	}
 	if i.Subagent != nil {
 		who += " (subagent " + i.Subagent.ID + ")"
 	}
+	s.speaks(who, i.Time)
+}
+
+// speaks writes a heading, unless the same one speaks on.
+func (s *Screen) speaks(who string, at time.Time) {
 	if s.who != who {
-		s.heading(cyan, who, i.Time)
+		s.heading(cyan, who, at)
 	}
 	s.who = who
 }
@@ -325,8 +372,8 @@ func (s *Screen) rule(i view.Item) {
 	}
 }
 
-func (s *Screen) notice(n view.Notice) {
-	style := dim
+func (s *Screen) notice(i view.Item) {
+	n, style := *i.Notice, dim
 	switch {
 	case n.Bad:
 		style = red
@@ -334,6 +381,9 @@ func (s *Screen) notice(n view.Notice) {
 		return // the live line has it
 	case n.Kind == view.NoticeCancel || n.Kind == view.NoticeEnd:
 		style = yellow
+	}
+	if n.Bot != "" {
+		n.Text = s.botName(n.Bot) + " " + n.Text
 	}
 	s.lines(style, "", n.Text)
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -90,8 +91,14 @@ func (c *Client) Do(ctx context.Context, send func(ctx context.Context, h *http.
 	default:
 		e = &model.Error{Kind: model.Garbage, Message: "the provider's answer is not understood: " + err.Error()}
 	}
-	e.Message = brief(c.secrets.Text(e.Message))
+	e.Message, e.Unsent = brief(c.secrets.Text(e.Message)), !w.sent || dialing(w.broke)
 	return e
+}
+
+// dialing reports whether an error is that of a connection which was never there.
+func dialing(err error) bool {
+	op, is := errors.AsType[*net.OpError](err)
+	return is && op.Op == "dial"
 }
 
 // mostMessage bounds the message of an error, in bytes.

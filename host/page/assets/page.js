@@ -78,6 +78,12 @@ function see(li) {
 }
 const settled = (li) => Number(li.dataset.ended) > 0;
 
+// overdue returns the state of a run at a time, by when it is silent and dead unless another entry comes; '' for neither.
+function overdue(d, at) {
+  if (!Number(d.silent) || at < Number(d.silent)) return '';
+  return at < Number(d.dead) ? 'silent, dead in ' + span(d.dead - at) : 'dead';
+}
+
 // tick makes ages, states and the tab's title those of this moment. A screen reader announces the state of a thread's
 // page, and in the list the threads that have ended: no heartbeat, and no age.
 const known = new Map(); // states by the ids of rows
@@ -86,9 +92,10 @@ function tick() {
   let unseen = 0;
   for (const li of document.querySelectorAll('li[data-state]')) {
     const d = li.dataset;
-    if (Number(d.silent) && at >= Number(d.silent) && !settled(li)) {
-      d.state = at < Number(d.dead) ? 'silent' : 'dead';
-      li.querySelector('.state').textContent = at < Number(d.dead) ? 'silent, dead in ' + span(d.dead - at) : 'dead';
+    const late = settled(li) ? '' : overdue(d, at);
+    if (late) {
+      d.state = late.split(',')[0];
+      li.querySelector('.state').textContent = late;
     }
     if (d.state in counts) counts[d.state]++;
     const fresh = settled(li) && Number(d.ended) > first && !seen().has(li.id + ' ' + d.run);
@@ -103,6 +110,10 @@ function tick() {
       tell(li.querySelector('.title').textContent + ': ' + li.querySelector('.state').textContent);
     }
     known.set(li.id, d.state);
+  }
+  for (const child of document.querySelectorAll('[data-child]')) {
+    const late = overdue(child.dataset, at);
+    if (late) child.textContent = 'task: ' + late;
   }
   for (const t of document.querySelectorAll('time[data-age]')) t.textContent = span(at - t.dataset.age);
   for (const t of document.querySelectorAll('time[data-to="0"]')) t.textContent = span(at - t.dataset.from);
@@ -249,6 +260,7 @@ function live(path, listeners) {
 // thread shows a thread: opens at its tail or at an entry, adds older pieces above and newer ones or live items below.
 const mostPieces = 20; // in memory: those that are far away are dropped, and can be loaded again
 const perPiece = 200; // live items
+const mostTasks = 100; // whose states are followed
 function thread() {
   const items = document.getElementById('items');
   const more = document.getElementById('new');
@@ -277,7 +289,7 @@ function thread() {
     if (!answer.ok) return say(await message(answer));
     const added = rows(await answer.text());
     if (!link.isConnected) return; // trimmed meanwhile
-    const up = link.matches('.older');
+    const up = link.matches('.older'), had = tasksIn(items).length;
     const stays = up ? link.nextElementSibling : link.previousElementSibling;
     const was = stays.getBoundingClientRect().top;
     const earlier = up ? added.findLast((x) => x.matches('.piece')) : stays;
@@ -293,8 +305,39 @@ function thread() {
       after = Number(added.findLast((x) => x.matches('.piece')).dataset.after);
       size = 0;
       feed.again();
+    } else if (tasksIn(items).length > had) {
+      feed.again(); // it follows them, too
     }
     watch();
+  }
+
+  // tasksIn returns the ids of the tasks in an element that have not ended, and task shows the state of one.
+  function tasksIn(element) {
+    const open = [...element.querySelectorAll('[data-child]')].filter((x) => !x.dataset.ended);
+    return [...new Set(open.map((x) => x.dataset.child))];
+  }
+  function task({id, html: text}) {
+    const [is] = rows(text);
+    for (const old of items.querySelectorAll('[data-child="' + CSS.escape(id) + '"]')) old.replaceWith(is.cloneNode(true));
+  }
+
+  // answer shows what a bot is writing, until the head has its reaction no more.
+  const answering = document.getElementById('answering'), stop = document.getElementById('stop'); // a share has none
+  function stoppable(article) {
+    if (!stop) return;
+    article.append(stop.content.cloneNode(true));
+    article.querySelector('.stop').elements.reaction.value = article.id.slice(2);
+  }
+  function answer(text) {
+    const [article] = rows(text), old = document.getElementById(article.id);
+    if (old) old.querySelector('.body').replaceWith(article.querySelector('.body')); // the focus stays on its button
+    else {
+      stoppable(article);
+      answering.append(article);
+    }
+  }
+  function answered(open = []) {
+    for (const article of [...answering.children]) if (!open.includes(article.id.slice(2))) article.remove();
   }
 
   // titles gives the folds of a subagent that begin later the task of its first one.
@@ -309,10 +352,11 @@ function thread() {
 
   // add appends an item, or replaces the one with its ID.
   let size = 0, newest = 0; // of the last piece: its live items, and the place of its newest one
-  function add({id, sub, task, html: text, replaces, after: end}) {
+  function add({id, sub, task, steps, html: text, replaces, after: end}) {
     if (upTo()) return;
     after = end;
     const [item] = rows(text), old = byID(id);
+    document.getElementById('a-' + item.dataset.reaction)?.querySelector('.body').replaceChildren(); // it is here
     for (const chat of (item.dataset.chats || '').split(' ')) {
       if (chat) byID(chat)?.querySelector('.undelivered')?.remove(); // it is delivered
     }
@@ -342,7 +386,7 @@ function thread() {
       fold.dataset.sub = sub;
       if (task) fold.dataset.task = task;
       fold.append(document.createElement('summary'));
-      fold.firstChild.textContent = 'subagent' + (task ? ': ' + task : ', continued');
+      fold.firstChild.textContent = steps ? 'steps of ' + steps : 'subagent' + (task ? ': ' + task : ', continued');
       last.append(fold);
       titles();
     }
@@ -403,15 +447,18 @@ function thread() {
   }
 
   find(path);
-  const feed = live(() => path + '/live?after=' + after, {
+  const feed = live(() => path + '/live?after=' + after + '&tasks=' + tasksIn(items).slice(-mostTasks), {
     item: (value) => {
       add(value);
       if (follow) return trim();
       more.hidden = false;
       trimEnd(); // the rest is loaded when the reader comes to it
     },
-    head: ({html: text, pulse, after: end}) => {
+    answer: ({html: text}) => answer(text),
+    task,
+    head: ({html: text, pulse, answering: open, after: end}) => {
       after = end;
+      answered(open);
       rows(text).forEach((li) => place(li));
       document.getElementById('pulse').textContent = pulse;
       tick();
@@ -430,7 +477,9 @@ function thread() {
     if (atEnd()) follow = more.hidden = true;
     top = scrollY;
   }, {passive: true});
-  new ResizeObserver(() => { if (follow) toEnd(); }).observe(items); // also once the browser knows a piece's height
+  const sizes = new ResizeObserver(() => { if (follow) toEnd(); }); // also once the browser knows a piece's height
+  sizes.observe(items);
+  sizes.observe(answering);
   more.addEventListener('click', () => { follow = more.hidden = true; toEnd(); });
   document.getElementById('thinking').addEventListener('change', (e) => {
     body.classList.toggle('no-thinking', !e.target.checked);
@@ -455,6 +504,7 @@ function thread() {
   addEventListener('hashchange', open);
   open();
   titles();
+  [...answering.children].forEach(stoppable);
   watch();
 }
 
@@ -498,30 +548,30 @@ function find(path) {
 
 // forms post their fields as JSON.
 function forms() {
-  for (const form of document.querySelectorAll('form[data-post]')) {
-    form.addEventListener('submit', async (e) => {
-      e.preventDefault();
-      const fields = Object.fromEntries(new FormData(form)), text = form.elements.text;
-      if (text) text.value = ''; // the next chat may be typed before the answer comes
-      const failed = (why) => {
-        if (text) text.value = fields.text + (text.value && '\n' + text.value);
-        say(why);
-      };
-      try {
-        const answer = await post(form.dataset.post, fields);
-        if (!answer.ok) return failed(await message(answer));
-        const {code, expiresAt, revoked} = await answer.json().catch(() => ({}));
-        if (!text) form.reset();
-        if (code) {
-          form.querySelector('output').textContent = location.origin + '/share#' + code + ' (until ' + expiresAt + ')';
-        }
-        say(code ? 'Everyone who has the link can read this thread.' :
-          revoked === undefined ? 'Posted.' : revoked + (revoked === 1 ? ' link' : ' links') + ' revoked.');
-      } catch {
-        failed('The server does not answer: nothing is known of this post.');
+  addEventListener('submit', async (e) => {
+    const form = e.target;
+    if (!form.dataset.post) return;
+    e.preventDefault();
+    const fields = Object.fromEntries(new FormData(form)), text = form.elements.text;
+    if (text) text.value = ''; // the next chat may be typed before the answer comes
+    const failed = (why) => {
+      if (text) text.value = fields.text + (text.value && '\n' + text.value);
+      say(why);
+    };
+    try {
+      const answer = await post(form.dataset.post, fields);
+      if (!answer.ok) return failed(await message(answer));
+      const {code, expiresAt, revoked, note} = await answer.json().catch(() => ({}));
+      if (!text) form.reset();
+      if (code) {
+        form.querySelector('output').textContent = location.origin + '/share#' + code + ' (until ' + expiresAt + ')';
       }
-    });
-  }
+      say(code ? 'Everyone who has the link can read this thread.' :
+        revoked === undefined ? note || 'Posted.' : revoked + (revoked === 1 ? ' link' : ' links') + ' revoked.');
+    } catch {
+      failed('The server does not answer: nothing is known of this post.');
+    }
+  });
 }
 
 // A click that ends the selection of a text in a fold's line leaves the fold as it is.

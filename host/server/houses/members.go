@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"arbe.0sk.ar/runner/host/member"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/server/request"
@@ -38,7 +40,7 @@ const (
 	memberKey  = 100       // characters of an idempotency key
 )
 
-// memberPost posts a chat to a thread, as a member of its house.
+// memberPost posts a chat to a thread, or ends a bot's answer, as a member of its house.
 func (a *API) memberPost(w http.ResponseWriter, r *http.Request) error {
 	g, err := a.PermitMember(r, token.ScopeWrite)
 	if err != nil {
@@ -53,14 +55,14 @@ func (a *API) memberPost(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer free()
-	chat, err := parseChat(body, g.Author)
+	payload, err := parsePost(body, g.Author)
 	if err == nil {
 		err = a.RefuseClosed(r.Context(), r.PathValue("id"))
 	}
 	if err != nil {
 		return err
 	}
-	res, err := a.Log.Append(r.Context(), request.ThreadOf(g), []thread.Entry{thread.NewEntry(id, g.Author, chat)})
+	res, err := a.Log.Append(r.Context(), request.ThreadOf(g), []thread.Entry{thread.NewEntry(id, g.Author, payload)})
 	if err != nil {
 		return err
 	}
@@ -86,45 +88,81 @@ func memberEntryID(agent string, keys []string) (string, error) {
 	return id, nil
 }
 
-// memberChat is the payload of a member's post.
+// memberChat is the payload of a member's chat. Mentions are the ids of bots that the writer's program has resolved.
 type memberChat struct {
-	Type    string `json:"type"`
-	Text    string `json:"text"`
-	Deliver string `json:"deliver,omitempty"`
+	Type     string   `json:"type"`
+	Text     string   `json:"text"`
+	Deliver  string   `json:"deliver,omitempty"`
+	Mentions []string `json:"mentions,omitempty"`
 }
 
-// parseChat returns the payload of a member's post. A member posts chats alone, under its own name: signals, lines of
-// sessions and prompts of runs are refused.
-func parseChat(body []byte, author string) (chat memberChat, err error) {
+// Bounds of what a member names.
+const (
+	mostMentions = 50
+	mostReason   = 1 << 10 // bytes
+)
+
+// parsePost returns the payload of a member's post. A member posts chats, and ends the answers of bots, under its own
+// name: other signals, lines of sessions and prompts of runs are refused.
+func parsePost(body []byte, author string) (payload any, err error) {
 	var e struct {
 		AuthorID *string         `json:"authorId"`
 		Payload  json.RawMessage `json:"payload"`
 	}
 	if err := request.DecodeStrictly(body, &e); err != nil {
-		return chat, request.Refuse(http.StatusBadRequest, "json", `want {"payload":{"type":"chat","text":"…"}}: %v`, err)
+		return nil, request.Refuse(http.StatusBadRequest, "json", `want {"payload":{"type":"chat","text":"…"}}: %v`, err)
 	}
 	if e.AuthorID != nil && *e.AuthorID != author {
-		return chat, request.Refuse(http.StatusForbidden, "wrong_author",
+		return nil, request.Refuse(http.StatusForbidden, "wrong_author",
 			"a member posts as itself: leave authorId out")
 	}
 	var kind struct {
 		Type string `json:"type"`
 	}
-	if json.Unmarshal(e.Payload, &kind) == nil && kind.Type != "" && kind.Type != thread.TypeChat {
-		return chat, request.Refuse(http.StatusForbidden, "chats_only",
-			"a member posts chats only, no %.40q", kind.Type)
+	switch err := json.Unmarshal(e.Payload, &kind); {
+	case err != nil || kind.Type == "" || kind.Type == thread.TypeChat:
+		return parseChat(e.Payload)
+	case kind.Type == thread.TypeReactionCancel:
+		return parseStop(e.Payload)
 	}
-	err = request.DecodeStrictly(e.Payload, &chat)
+	return nil, request.Refuse(http.StatusForbidden, "chats_only",
+		"a member posts chats, and ends the answers of bots: no %.40q", kind.Type)
+}
+
+func parseChat(payload []byte) (chat memberChat, err error) {
+	err = request.DecodeStrictly(payload, &chat)
 	switch {
 	case err != nil:
-		return chat, request.Refuse(http.StatusBadRequest, "payload", "want type, text and deliver alone: %v", err)
+		return chat, request.Refuse(http.StatusBadRequest, "payload",
+			"want type, text, deliver and mentions alone: %v", err)
 	case chat.Type != thread.TypeChat || strings.TrimSpace(chat.Text) == "" || len(chat.Text) > memberText:
 		return chat, request.Refuse(http.StatusBadRequest, "payload",
 			"want the type chat, and a text of 1 to %d bytes", memberText)
 	case chat.Deliver != "" && !slices.Contains(delivers, chat.Deliver):
 		return chat, request.Refuse(http.StatusBadRequest, "deliver", "deliver: want steer, followUp or interrupt")
+	case len(chat.Mentions) > mostMentions || slices.ContainsFunc(chat.Mentions, notUUID):
+		return chat, request.Refuse(http.StatusBadRequest, "payload",
+			"mentions: want at most %d ids of bots, UUIDs", mostMentions)
 	}
 	return chat, nil
+}
+
+func notUUID(id string) bool {
+	_, err := uuid.Parse(id)
+	return err != nil
+}
+
+// parseStop returns the payload that asks for the end of a bot's answer.
+func parseStop(payload []byte) (stop thread.ReactionCancel, err error) {
+	err = request.DecodeStrictly(payload, &stop)
+	switch {
+	case err != nil:
+		return stop, request.Refuse(http.StatusBadRequest, "payload", "want type, reaction and reason alone: %v", err)
+	case stop.Type != thread.TypeReactionCancel || !thread.ValidID(stop.Reaction) || len(stop.Reason) > mostReason:
+		return stop, request.Refuse(http.StatusBadRequest, "payload",
+			"want the id of a reaction, and a reason of at most %d bytes", mostReason)
+	}
+	return stop, nil
 }
 
 // delivers are the values of a chat's deliver.

@@ -71,6 +71,8 @@ func readTask(body []byte, keys []string, t *rows.Task) error {
 		Sandbox     string `json:"sandbox"`
 		Repo        string `json:"repo"`
 		Branch      string `json:"branch"`
+		Push        bool   `json:"push"`
+		PR          bool   `json:"pr"`
 		Live        bool   `json:"live"`
 	}
 	if err := request.DecodeStrictly(body, &want); err != nil {
@@ -78,16 +80,12 @@ func readTask(body []byte, keys []string, t *rows.Task) error {
 	}
 	t.Prompt, t.Agent, t.Harness, t.Model, t.Live = want.Task, want.Agent, want.Harness, want.Model, want.Live
 	t.Environment, t.Sandbox, t.Repo, t.Branch = want.Environment, want.Sandbox, want.Repo, want.Branch
-	switch {
-	case strings.TrimSpace(t.Prompt) == "" || len(t.Prompt) > memberText:
+	t.Push, t.PR = want.Push, want.PR
+	if strings.TrimSpace(t.Prompt) == "" || len(t.Prompt) > memberText {
 		return request.Refuse(http.StatusBadRequest, "task", "want a task of 1 to %d bytes", memberText)
-	case t.Sandbox != "" && t.Environment != "":
-		return request.Refuse(http.StatusBadRequest, "task",
-			"a sandbox that is shared has its environment: leave one of both out")
-	case t.Sandbox != "" && t.Repo != "":
-		return request.Refuse(http.StatusBadRequest, "task", "a sandbox that is shared has its files: leave repo out")
-	case t.Branch != "" && t.Repo == "":
-		return request.Refuse(http.StatusBadRequest, "task", "branch needs repo")
+	}
+	if err := t.Check(); err != nil {
+		return ofTask(err)
 	}
 	if len(keys) == 0 {
 		return nil

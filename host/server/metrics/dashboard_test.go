@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"arbe.0sk.ar/runner/host/rows"
 )
 
 // exposed returns the names of all metrics of a server that has done everything once, with their labels.
@@ -17,6 +19,7 @@ func exposed(t *testing.T) map[string][]string {
 	t.Helper()
 	m := New("test", func(context.Context) error { return nil }, t.TempDir())
 	countAll(m)
+	spend(t, m, rows.Spent{House: "h1", Spent: 1})
 	m.Measured(http.NotFoundHandler(), func(*http.Request) string { return "other" }).
 		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	series := regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)

@@ -20,6 +20,7 @@ import (
 // Set is the measurements of one server. New makes one.
 type Set struct {
 	registry *prometheus.Registry
+	houses   *prometheus.Registry // of what is not for everyone
 
 	inFlight, connections                           prometheus.Gauge
 	turnedAwayTotal, abortedTotal, panicsTotal      prometheus.Counter
@@ -48,7 +49,7 @@ const (
 // is a folder on the log's disk; both are read for each scrape. nil and "" leave them out.
 func New(version string, check func(context.Context) error, disk string) *Set {
 	m := &Set{
-		registry: prometheus.NewRegistry(), series: map[request]series{},
+		registry: prometheus.NewRegistry(), houses: prometheus.NewRegistry(), series: map[request]series{},
 		refusedTotal: map[string]prometheus.Counter{}, readers: map[string]prometheus.Gauge{},
 	}
 	m.registry.MustRegister(
@@ -170,16 +171,22 @@ func probe(check func(context.Context) error) func() float64 {
 	}
 }
 
-// Handler serves the measurements. It gathers them for two requests at a time, since that is expensive; others wait,
-// and busy answers those that have waited too long. A client that does not read its answer delays none of them.
-func (m *Set) Handler(busy http.HandlerFunc) http.Handler {
-	gather, turn := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), semaphore.NewWeighted(2)
+// Handler serves the measurements; those of houses to requests that may have them. It gathers them for two requests at
+// a time, since that is expensive; others wait, and busy answers those that have waited too long. A client that does
+// not read its answer delays none of them.
+func (m *Set) Handler(may func(*http.Request) bool, busy http.HandlerFunc) http.Handler {
+	open, turn := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), semaphore.NewWeighted(2)
+	all := promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.houses}, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 		defer cancel()
 		if turn.Acquire(ctx, 1) != nil {
 			busy(w, r)
 			return
+		}
+		gather := open
+		if may(r) {
+			gather = all
 		}
 		p := page{header: w.Header(), status: http.StatusOK}
 		gather.ServeHTTP(&p, r)

@@ -20,7 +20,8 @@ import (
 func scraped(t *testing.T, m *Set, prefixes ...string) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m.Handler(http.NotFound).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	all := func(*http.Request) bool { return true }
+	m.Handler(all, http.NotFound).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("/metrics: %d %s", w.Code, w.Body)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"arbe.0sk.ar/runner/host/member"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -35,9 +36,14 @@ func (c *Core) Member(r *http.Request) (m member.Member, is bool, err error) {
 	return m, true, err
 }
 
-// LogRows logs that the rows about houses can't be read.
+// LogRows logs that the rows about houses can't be read. That the database is away or has another schema is logged
+// once, by what opens it and what makes rows follow the log, and not again by each request.
 func (c *Core) LogRows(err error) {
-	if errors.Is(err, member.ErrRows) && !errors.Is(err, context.Canceled) {
+	switch {
+	case !errors.Is(err, member.ErrRows) || errors.Is(err, context.Canceled):
+	case rows.IsUnserved(err) && !errors.Is(err, rows.ErrBusy) && !errors.Is(err, rows.ErrTimeout):
+		c.Logger.Debug("houses not read", "error", err)
+	default:
 		c.Logger.Warn("houses not read", "error", err)
 	}
 }

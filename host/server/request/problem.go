@@ -45,6 +45,7 @@ var refusals = []struct {
 	{is(memory.ErrShare), http.StatusTooManyRequests, "share", 1, ""},
 	{is(rows.ErrOtherLog), http.StatusServiceUnavailable, "other_log", 5, "the rows of this server's database are of " +
 		"another log than its own: the server of that log serves them, or arbe db adopt moves them to this one"},
+	{as[*rows.SchemaError], http.StatusServiceUnavailable, "schema", 5, ""},
 	{is(member.ErrRows), http.StatusServiceUnavailable, "houses", 5, ""},
 	{is(member.ErrNoKeys), http.StatusServiceUnavailable, "keys", 5, ""},
 

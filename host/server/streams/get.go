@@ -28,13 +28,13 @@ func (a *API) get(w http.ResponseWriter, r *http.Request, name string, g token.G
 	if err != nil {
 		return err
 	}
-	return a.Read(w, r, name, live, q["offset"], nil, g)
+	return a.Read(w, r, name, live, q["offset"], thread.Types{}, g)
 }
 
 // Read serves a stream from an offset, its start without one, and waits for a change as live asks for. types are for
 // a thread's events.
 func (a *API) Read(
-	w http.ResponseWriter, r *http.Request, name, live string, offsets []string, types log.Types, g token.Grant,
+	w http.ResponseWriter, r *http.Request, name, live string, offsets []string, types thread.Types, g token.Grant,
 ) error {
 	f := a.Log.Follow(name)
 	defer f.Close()
@@ -81,7 +81,7 @@ func parseLive(q url.Values) (string, error) {
 func (a *API) catchUp(
 	w http.ResponseWriter, r *http.Request, v log.Stream, after log.Offset, l *memory.Lease,
 ) error {
-	p, err := a.Content(r.Context(), v, after, nil, l)
+	p, err := a.Content(r.Context(), v, after, thread.Types{}, l)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (a *API) catchUp(
 
 // Content returns the part of a stream behind an offset that fits into one answer, without entries of other types.
 func (a *API) Content(
-	ctx context.Context, v log.Stream, after log.Offset, types log.Types, l *memory.Lease,
+	ctx context.Context, v log.Stream, after log.Offset, types thread.Types, l *memory.Lease,
 ) (log.Piece, error) {
 	p := log.Piece{Prev: after, Next: after}
 	records, err := l.Records(ctx, func() ([]engine.Record, error) {
@@ -165,7 +165,7 @@ func (a *API) poll(
 	w http.ResponseWriter, r *http.Request, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset,
 	l *memory.Lease,
 ) (err error) {
-	if v, after, err = a.Await(r.Context(), f, grown, v, after, nil, l); err != nil {
+	if v, after, err = a.Await(r.Context(), f, grown, v, after, thread.Types{}, l); err != nil {
 		return err
 	}
 	h := w.Header()
@@ -177,7 +177,7 @@ func (a *API) poll(
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	p, err := a.Content(r.Context(), v, after, nil, l)
+	p, err := a.Content(r.Context(), v, after, thread.Types{}, l)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (a *API) poll(
 // Await returns once a stream has an entry of the types behind an offset or is closed, or after the long-poll's time.
 // It returns the stream as it is then, and the offset moved past entries of other types.
 func (a *API) Await(
-	ctx context.Context, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset, types log.Types,
+	ctx context.Context, f *log.Follower, grown <-chan struct{}, v log.Stream, after log.Offset, types thread.Types,
 	l *memory.Lease,
 ) (log.Stream, log.Offset, error) {
 	timer := time.NewTimer(a.LongPoll)
@@ -195,7 +195,7 @@ func (a *API) Await(
 	defer a.Metrics.Reader(metrics.LongPoll)()
 	for over := false; ; {
 		for after.Seq < v.Tail() {
-			if len(types) == 0 {
+			if types.All() {
 				return v, after, nil
 			}
 			p, err := a.Content(ctx, v, after, types, l)

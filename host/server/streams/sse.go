@@ -34,11 +34,11 @@ type controlEvent struct {
 
 // liveReader is the state of a reader of events.
 type liveReader struct {
-	types  log.Types  // that it wants; nil for all
-	begun  bool       // an event has reached it
-	after  log.Offset // up to which it has read, or entries of other types were left out
-	known  log.Offset // the last one that was sent to it
-	tail   bool       // the last event had upToDate
+	types  thread.Types // that it wants
+	begun  bool         // an event has reached it
+	after  log.Offset   // up to which it has read, or entries of other types were left out
+	known  log.Offset   // the last one that was sent to it
+	tail   bool         // the last event had upToDate
 	cursor string
 	binary bool // its data is base64
 }
@@ -57,7 +57,7 @@ func (l *liveReader) due(tail uint64, closed bool) bool {
 // skip moves the reader over a piece without entries of its types, and reports whether it did. It does not where an
 // event is due without data: the first one, and the one that reports the tail.
 func (l *liveReader) skip(p log.Piece, tail uint64) bool {
-	if len(l.types) == 0 || len(p.Records) > 0 || !l.begun || !l.tail && p.Next.Seq >= tail {
+	if l.types.All() || len(p.Records) > 0 || !l.begun || !l.tail && p.Next.Seq >= tail {
 		return false
 	}
 	l.after = p.Next

@@ -12,6 +12,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/server/metrics"
 	"arbe.0sk.ar/runner/host/server/request"
+	"arbe.0sk.ar/runner/thread"
 )
 
 // One row for each of the tables at liveReader.
@@ -60,7 +61,7 @@ func TestLiveReader(t *testing.T) {
 
 // One row for each reason of liveReader.skip.
 func TestLiveReaderSkips(t *testing.T) {
-	signals, at := log.Types{"signal."}, log.Offset{Seq: 9}
+	signals, at := thread.Types{Of: []string{"signal."}}, log.Offset{Seq: 9}
 	some := []engine.Record{{Seq: 9}}
 	for name, tt := range map[string]struct {
 		reader  liveReader

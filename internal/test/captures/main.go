@@ -106,7 +106,7 @@ var (
 			replies: []model.Reply{
 				{Text: "I wait.", Tools: call(shell, "sleep 60")},
 			},
-			kill:    regexp.MustCompile(`I wait\.`),
+			kill:    regexp.MustCompile(`(?s)I wait\..*quiet for`), // a heartbeat has come, which has the next one's time
 			screens: []*regexp.Regexp{silent}, then: "arbe thread status ID",
 		},
 		{
@@ -122,6 +122,7 @@ type stage struct {
 	ctx      context.Context
 	bin, dir string
 	url      string
+	env      []string // of its commands, beside the common ones
 }
 
 func captures(ctx context.Context, bin, document string) (err error) {
@@ -158,12 +159,23 @@ func captures(ctx context.Context, bin, document string) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.title, err)
 		}
-		fmt.Fprintf(&doc, "\n## %s\n\n%s\n", c.title, c.text)
-		for _, screen := range screens {
-			fmt.Fprintf(&doc, "\n```text\n%s\n```\n", screen)
-		}
+		write(&doc, c.title, c.text, screens)
 	}
+	fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), botsTitle)
+	screens, err := s.bots()
+	if err != nil {
+		return fmt.Errorf("%s: %w", botsTitle, err)
+	}
+	write(&doc, botsTitle, botsText, screens)
 	return os.WriteFile(document, []byte(doc.String()), 0o644)
+}
+
+// write writes a part of the document.
+func write(doc *strings.Builder, title, text string, screens []string) {
+	fmt.Fprintf(doc, "\n## %s\n\n%s\n", title, text)
+	for _, screen := range screens {
+		fmt.Fprintf(doc, "\n```text\n%s\n```\n", screen)
+	}
 }
 
 // command returns a command of the stage, in its folder, with more variables.
@@ -174,6 +186,7 @@ func (s *stage) command(dir, name string, args ...string) *exec.Cmd {
 		"HOME=" + s.dir, "PATH=" + s.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TZ=UTC",
 		"ARBE_DATA=" + filepath.Join(s.dir, "data"), "ARBE_STATE_DIR=" + filepath.Join(s.dir, "state"),
 	}
+	cmd.Env = append(cmd.Env, s.env...)
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }

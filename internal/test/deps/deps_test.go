@@ -18,6 +18,7 @@ const module = "arbe.0sk.ar/runner/"
 
 // may are the packages of ours that each package may import. What is not in the table may import none.
 var may = map[string][]string{
+	"":                          {}, // the module's own
 	"outcome":                   {},
 	"session":                   {"internal/jsonscan", "internal/pause"},
 	"thread":                    {"internal/jsonscan"},
@@ -27,7 +28,7 @@ var may = map[string][]string{
 	"harness/catalog":           {"session"},
 	"mirror":                    {"internal/jsonscan", "internal/pause", "session", "thread", "thread/client", "thread/redact"},
 	"hydrate":                   {"internal/durable", "internal/jsonscan", "session", "thread"},
-	"runner/runfolder":          {"harness", "internal/durable", "internal/procfs", "outcome", "session"},
+	"runner/runfolder":          {"harness", "internal/durable", "internal/format", "internal/procfs", "outcome", "session"},
 	"runner/stdio":              {"internal/pause", "runner/runfolder"},
 	"runner/live":               {"harness", "session", "thread"},
 	"runner/command":            {"harness", "internal/pause", "internal/procfs", "outcome", "thread", "thread/client", "thread/redact"},
@@ -38,14 +39,14 @@ var may = map[string][]string{
 	"host/page":                 {"host/access", "host/httpd", "host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/rows", "host/token", "host/view", "session", "thread"},
 	"host/log":                  {"host/log/engine", "internal/jsonscan", "session", "thread"},
 	"host/log/engine":           {},
-	"host/log/jetstream":        {"host/log/engine", "internal/pause"},
-	"host/log/pebble":           {"host/log/engine", "internal/durable", "internal/openfiles"},
+	"host/log/jetstream":        {"host/log/engine", "internal/format", "internal/pause"},
+	"host/log/pebble":           {"host/log/engine", "internal/durable", "internal/format", "internal/openfiles"},
 	"host/memory":               {"host/log/engine"},
 	"host/proxy":                {"thread"},
 	"host/daemon":               {"host/httpd", "host/index", "host/log", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/rows", "host/server", "host/server/houses", "host/server/metrics", "host/token", "internal/durable", "internal/openfiles", "session", "thread/client"},
 	"host/server":               {"host/httpd", "host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/rows", "host/server/houses", "host/server/metrics", "host/server/request", "host/server/streams", "host/token", "session", "thread"},
 	"host/server/houses":        {"host/index", "host/log", "host/member", "host/rows", "host/server/request", "host/token", "thread"},
-	"host/server/metrics":       {"host/httpd", "host/memory"},
+	"host/server/metrics":       {"host/httpd", "host/memory", "host/rows", "internal/pause"},
 	"host/server/request":       {"host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/rows", "host/server/metrics", "host/token", "session", "thread"},
 	"host/server/streams":       {"host/httpd", "host/log", "host/log/engine", "host/memory", "host/server/metrics", "host/server/request", "host/token", "thread"},
 	"host/member":               {},
@@ -56,30 +57,36 @@ var may = map[string][]string{
 	"host/folder":               {"host/folder/repository", "host/sandbox", "internal/durable", "internal/filelock", "internal/pause"},
 	"host/folder/repository":    {"internal/git", "internal/pause"},
 	"host/provision":            {"harness/catalog", "host/exec", "host/launch", "host/lease", "host/reap", "host/recipe", "host/resolve", "host/rows", "host/sandbox", "host/token", "thread", "thread/client"},
-	"host/control":              {"host/control/seal", "host/index", "host/lease", "host/rows", "internal/pause", "thread"},
+	"host/control":              {"host/control/seal", "host/index", "host/lease", "host/rows", "host/settings", "internal/pause", "thread"},
 	"host/resolve":              {"host/lease", "host/reap", "host/rows", "host/sandbox", "internal/pause", "thread", "thread/client"},
 	"host/reap":                 {"host/lease", "host/rows", "host/sandbox", "internal/pause", "thread", "thread/client"},
 	"host/lease":                {"host/rows", "host/sandbox", "internal/pause", "thread", "thread/client"},
-	"host/dispatch":             {"host/model", "internal/pause", "thread"},
+	"host/dispatch":             {"host/model", "host/model/price", "host/rows", "internal/pause", "thread"},
+	"host/dispatch/tools":       {"host/dispatch", "host/model", "host/rows", "thread"},
+	"host/answer":               {"host/dispatch", "host/model", "host/rows", "internal/pause", "thread", "thread/client", "thread/redact"},
 	"host/model":                {},
 	"host/model/anthropic":      {"host/model", "host/model/provider"},
 	"host/model/openai":         {"host/model", "host/model/provider"},
+	"host/model/price":          {"host/model"},
 	"host/model/provider":       {"host/model", "thread/redact"},
 	"host/recipe":               {"host/rows"},
+	"host/settings":             {"host/rows"},
 	"host/control/seal":         {"internal/durable", "internal/filelock"},
 	"host/exec":                 {"host/launch", "host/lease", "host/sandbox", "outcome", "thread", "thread/client", "thread/redact"},
 	"host/control/kms":          {},
 	"host/launch":               {"host/lease", "host/reap", "host/recipe", "host/resolve", "host/rows", "host/sandbox", "internal/pause", "thread", "thread/client", "thread/redact", "outcome", "session"},
-	"host/reconcile":            {"host/lease", "host/reap", "host/resolve", "host/rows", "host/sandbox", "thread", "thread/client", "outcome", "session"},
+	"host/reconcile":            {"host/dispatch", "host/lease", "host/reap", "host/resolve", "host/rows", "host/sandbox", "thread", "thread/client", "outcome", "session"},
 	"host/push":                 {"host/sandbox", "internal/git", "outcome", "session"},
-	"cmd/internal/cmdline":      {},
+	"cmd/internal/cmdline":      {"internal/format"},
 	"cmd/internal/listing":      {"cmd/internal/cmdline", "cmd/internal/shortid", "host/view", "thread", "thread/client"},
 	"cmd/internal/shortid":      {},
 	"cmd/internal/stdin":        {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "session", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "internal/pause", "mirror", "outcome", "runner", "runner/command", "runner/runfolder", "session", "thread", "thread/client", "thread/redact"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/control", "host/control/kms", "host/control/seal", "host/daemon", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/member", "host/memory", "host/page", "host/provision", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/rows", "host/sandbox", "host/server", "host/server/houses", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread", "thread/client"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/answer", "host/control", "host/control/kms", "host/control/seal", "host/daemon", "host/dispatch", "host/dispatch/tools", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/member", "host/memory", "host/model", "host/model/anthropic", "host/model/openai", "host/model/provider", "host/page", "host/provision", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/rows", "host/sandbox", "host/server", "host/server/houses", "host/settings", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread", "thread/client"},
+	"internal/dist":             {},
 	"internal/durable":          {},
+	"internal/format":           {},
 	"internal/filelock":         {},
 	"internal/git":              {"internal/procgroup"},
 	"internal/jsonscan":         {},
@@ -105,13 +112,16 @@ var may = map[string][]string{
 	"internal/test/port":        {},
 	"internal/test/program":     {},
 	"internal/test/hostile":     {"thread"},
+	"internal/test/reaction":    {"thread"},
 	"internal/test/house":       {},
+	"internal/test/release":     {},
 	"internal/test/report":      {},
 	"internal/test/stress":      {},
 	"internal/test/demo":        {"internal/test/demo/stage"},
-	"internal/test/demo/stage":  {"internal/test/agents", "internal/test/model"},
-	"internal/test/demohouse":   {"internal/test/agents", "internal/test/demo/stage", "internal/test/postgres"},
-	"internal/test/captures":    {"internal/procfs", "internal/test/agents", "internal/test/model"},
+	"internal/test/demo/stage":  {"internal/test/agents", "internal/test/model", "internal/test/postgres"},
+	"internal/test/demobots":    {"internal/test/agents", "internal/test/demo/stage", "internal/test/model"},
+	"internal/test/demohouse":   {"internal/test/agents", "internal/test/demo/stage"},
+	"internal/test/captures":    {"internal/procfs", "internal/test/agents", "internal/test/model", "internal/test/postgres"},
 	"internal/test/deps":        {},
 	"internal/test/page":        {},
 	"internal/test/recorded":    {"session"},
@@ -119,12 +129,15 @@ var may = map[string][]string{
 	"internal/test/wire":        {},
 	"internal/test/chaos":       {},
 	"internal/test/livechaos":   {"internal/test/model", "session", "thread"},
+	"internal/test/botchaos":    {"host/rows", "internal/test/model", "thread"},
 	"internal/test/faults":      {},
 	"internal/test/scripts":     {},
 
 	"internal/test/surroundings": {"internal/procfs"},
 	"internal/test/scene":        {"harness", "host/log", "host/log/pebble", "hydrate", "internal/procfs", "internal/test/agents", "internal/test/built", "internal/test/model", "internal/test/wire", "outcome", "runner/runfolder", "session", "thread", "thread/client"},
 	"internal/test/e2e/agents":   {},
+	"internal/test/e2e/bots":     {},
+	"internal/test/e2e/dispatch": {},
 	"internal/test/e2e/boxes":    {},
 	"internal/test/e2e/docs":     {},
 	"internal/test/e2e/figures":  {},
@@ -144,7 +157,7 @@ var never = []struct{ from, what, why string }{
 	{"", module + "cmd/arbe-pi-runner", "nobody builds on a command"},
 	{"", module + "internal/test/", "what only tests and the demo need is not shipped"},
 	{"", "github.com/chromedp/", "tests alone drive a browser"},
-	{"", "github.com/santhosh-tekuri/jsonschema/", "tests alone validate by the published schema"},
+	{"cmd/arbe-pi-runner", "github.com/santhosh-tekuri/jsonschema/", "a box has no tools of bots"},
 	{"thread", "github.com/golang-jwt/", "the client carries tokens and signs none"},
 	{"thread/redact", "net", "secrets are found in texts, without a network"},
 	{"host/log", "github.com/golang-jwt/", "the log is behind whoever checks tokens"},
@@ -198,11 +211,11 @@ var neverTested = []struct {
 	{"github.com/openai/", "240,000 lines to compile: bots are tested with a scripted model.Model", []string{"host/model"}},
 	{
 		"github.com/nats-io/nats-server/", "a whole NATS server is for those who test on NATS",
-		[]string{"host/dispatch", "host/log/jetstream", "host/server", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
+		[]string{"host/dispatch", "host/log/jetstream", "host/server", "internal/test/e2e/dispatch", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
-		[]string{"host/control", "internal/test/e2e/figures", "internal/test/e2e/rows", "internal/test/faults", "internal/test/postgres", "internal/test/scripts"},
+		[]string{"host/control", "internal/test/captures", "internal/test/e2e/bots", "internal/test/e2e/dispatch", "internal/test/e2e/figures", "internal/test/e2e/rows", "internal/test/faults", "internal/test/page", "internal/test/postgres", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",
@@ -210,7 +223,10 @@ var neverTested = []struct {
 	},
 	{
 		module + "internal/test/fakedaytona", "a double of Daytona is for those who open boxes there",
-		[]string{"host/sandbox", "host/folder", "host/push", "internal/test/e2e/boxes", "internal/test/e2e/rows", "internal/test/fakedaytona"},
+		[]string{
+			"host/sandbox", "host/folder", "host/push", "internal/test/e2e/bots", "internal/test/e2e/boxes",
+			"internal/test/e2e/rows", "internal/test/fakedaytona",
+		},
 	},
 }
 
@@ -274,7 +290,7 @@ func TestImports(t *testing.T) {
 		t.Fatalf("go list found only %d packages", len(ours))
 	}
 	for path, p := range ours {
-		name := strings.TrimPrefix(path, module)
+		name := strings.Trim(strings.TrimPrefix(path+"/", module), "/")
 		allowed, known := may[name]
 		if !known {
 			t.Errorf("%s is not in the table: add what it may import", name)
@@ -292,7 +308,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name := range may {
-		if _, there := ours[module+name]; !there {
+		if _, there := ours[strings.TrimSuffix(module+name, "/")]; !there {
 			t.Errorf("%s is in the table and not in the repository", name)
 		}
 	}

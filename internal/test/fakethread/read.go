@@ -63,7 +63,7 @@ type asked struct {
 	live   bool
 	limit  int // entries; 0 for all
 	before int // -1 for none
-	types  []string
+	types  thread.Types
 }
 
 func (s *Server) asked(q url.Values) asked {
@@ -79,7 +79,10 @@ func (s *Server) asked(q url.Values) asked {
 		a.before = len(s.list)
 	}
 	if types := q.Get("types"); types != "" {
-		a.types = strings.Split(types, ",")
+		a.types.Of = strings.Split(types, ",")
+	}
+	if without := q.Get("without"); without != "" {
+		a.types.Without = strings.Split(without, ",")
 	}
 	return a
 }
@@ -88,8 +91,7 @@ func (s *Server) asked(q url.Values) asked {
 func (a asked) has(e thread.Entry) bool {
 	var p struct{ Type string }
 	_ = json.Unmarshal(e.Payload, &p) // a type whose members mean something else has its type
-	is := func(prefix string) bool { return strings.HasPrefix(p.Type, prefix) }
-	return e.ID != "" && (a.types == nil || slices.ContainsFunc(a.types, is))
+	return e.ID != "" && a.types.Has(p.Type)
 }
 
 // read gives the entries from the offset on, which is how many there are before it. It is asked to wait for one, and
@@ -98,7 +100,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, old bool, pace tim
 	q := r.URL.Query()
 	s.mu.Lock()
 	list, grew, deaf, page, a := s.list, s.grew, s.deaf, s.page, s.asked(q)
-	refused := s.refuses && (q.Has("limit") || q.Has("before") || q.Has("types"))
+	refused := s.refuses && (q.Has("limit") || q.Has("before") || q.Has("types") || q.Has("without"))
 	s.mu.Unlock()
 	from := a.offset
 	if old {

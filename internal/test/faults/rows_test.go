@@ -37,26 +37,8 @@ type rows struct {
 
 func newRows(t *testing.T) *rows {
 	t.Helper()
-	programs, err := postgres.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := postgres.Start(programs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.Template(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	r := &rows{server: s}
-	if r.url, err = s.New(t.Context(), "arbe"); err != nil {
-		t.Fatal(err)
-	}
+	s, url := postgres.Own(t)
+	r := &rows{server: s, url: url}
 	migrate := (&service{dir: t.TempDir(), env: r.env("migrate")}).arbe("db", "migrate")
 	if out, err := migrate.CombinedOutput(); err != nil {
 		t.Fatalf("arbe db migrate: %v\n%s", err, out)

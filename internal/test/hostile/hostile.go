@@ -89,15 +89,7 @@ func Entries(run string, n int, text string) []thread.Entry {
 		lines++
 		add(fmt.Sprintf("%s:%s:%d.%d", prefix, run, n, lines), fmt.Sprintf(
 			`{"type":"%s.%s","session":{"id":%q,"entry":"e%d","index":%d},"model":%s,"provider":%s,"stopReason":"toolUse"%s}`,
-			prefix,
-			kind,
-			run,
-			lines,
-			lines,
-			q,
-			q,
-			more,
-		))
+			prefix, kind, run, lines, lines, q, q, more))
 	}
 	at := func(format string) string { return strings.ReplaceAll(format, "§", q) }
 
@@ -115,6 +107,7 @@ func Entries(run string, n int, text string) []thread.Entry {
 	signal("cancel", thread.TypeCancel, at(`,"reason":§`))
 	signal("resumed", "signal.thread.sandbox_resumed", at(`,"sandbox":{"provider":§,"ref":§}`))
 	signal("spawn", "signal.thread.agent_spawn", at(`,"childThreadId":§`))
+	signal("waits", thread.TypeTaskWaits, at(`,"reason":§`))
 	signal("child", thread.TypeChildFinished, at(`,"childThreadId":§,"status":§`))
 	signal("exec1", "signal.exec.started", at(`,"execId":"x","id":§,"command":§,"cmd":§`))
 	signal("exec2", "signal.exec.output", at(`,"execId":"x","id":§,"text":§,"output":§,"data":§`))
@@ -157,6 +150,7 @@ func Entries(run string, n int, text string) []thread.Entry {
 			at(`{"type":"`+prefix+`.stub","kind":"stub","reason":§,"bytes":1}`),
 		)
 	}
+	reactions(run, at, add)
 	line("pi", "compaction", at(`,"kind":"compaction","line":{"summary":§,"tokensBefore":1}`))
 	add(fmt.Sprintf("pi:%s:%d.err", run, n), at(`{"type":"pi.assistant","stopReason":"error","model":§,`+
 		`"message":{"role":"assistant","errorMessage":§,"content":[]}}`))

@@ -12,6 +12,7 @@ import (
 // Server answers requests by a Script. The zero value with a Script is ready; it is safe for concurrent use.
 type Server struct {
 	Script Script
+	Answer func(Request) Reply // in place of the script; nil for none
 
 	mu       sync.Mutex
 	requests []Request
@@ -52,6 +53,9 @@ func (s *Server) take(r Request) (Reply, int) {
 	defer s.mu.Unlock()
 	n := len(s.requests)
 	s.requests = append(s.requests, r)
+	if s.Answer != nil {
+		return s.Answer(r), n
+	}
 	for i, reply := range s.Script.Replies {
 		if i == len(s.served) {
 			s.served = append(s.served, 0)

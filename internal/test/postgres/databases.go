@@ -98,6 +98,31 @@ func (s *Server) Exec(ctx context.Context, statements ...string) (err error) {
 	return nil
 }
 
+// Own starts a server for one test, which may kill it, and returns it with an empty database. It is stopped when the
+// test ends.
+func Own(t testing.TB) (s *Server, url string) {
+	t.Helper()
+	programs, err := Find()
+	if err == nil {
+		s, err = Start(programs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err = s.Template(t.Context(), nil); err == nil {
+		url, err = s.New(t.Context(), "arbe")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, url
+}
+
 // Shared returns the address of a database that all tests may use, for its owner. A copy takes a third of a second.
 func (d *Databases) Shared(t testing.TB) (url string) {
 	t.Helper()

@@ -123,6 +123,7 @@ func (s *Server) Restart() error {
 		"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "fsync=off",
 		"-c", "full_page_writes=off", "-c", "max_connections=200",
 		"-c", "shared_buffers=32MB", "-c", "jit=off", "-c", "wal_level=minimal", "-c", "max_wal_senders=0",
+		"-c", "track_activity_query_size=8192", // tests look for queries in pg_stat_activity
 	}
 	cmd := s.command("postgres", append(args, s.tls...)...)
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGINT

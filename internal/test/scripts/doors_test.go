@@ -230,6 +230,7 @@ var doors = []door{
 	{name: "GET `/t/T/image/E/N`", target: "/t/{T}/image/picture/0", pass: 200},
 	{name: "GET `/t/T/session`", target: "/t/{T}/session", pass: 200},
 	{name: "POST `/t/T/chat`", target: "/t/{T}/chat", body: fixed(`{"text":"hi"}`), pass: 201},
+	{name: "POST `/t/T/stop`", target: "/t/{T}/stop", body: fixed(`{"reaction":"x"}`), pass: 409}, // none is open
 	{name: "POST `/t/T/cancel`", target: "/t/{T}/cancel", body: fixed(`{}`), pass: 201},
 	{name: "POST `/t/T/share`", target: "/t/{T}/share", body: fixed(`{"hours":"1"}`), pass: 201},
 	{name: "POST `/login/codes`", body: fixed(`{"thread":"t1"}`), pass: 201},

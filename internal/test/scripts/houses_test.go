@@ -122,6 +122,14 @@ func (s *houseServer) threads() {
 		s.want(409, "exists", "ann", "POST", "/api/threads", `{"id":"`+taken+`"}`)
 	}
 	s.want(404, "", "ann", "GET", "/api/threads/hosts", "")
+	for path, method := range map[string]string{"/api/threads": "POST", "/api/threads/mine": "PATCH"} {
+		s.want(400, `"code":"value","message":"config: not valid: dispatch.perAgent.Piet: want the id of an agent`, "ann",
+			method, path, `{"config":{"dispatch":{"perAgent":{"Piet":{}}}}}`)
+		s.want(400, "dispatch.of: unknown key: want off, perAgent", "ann", method, path,
+			`{"config":{"dispatch":{"of":true}}}`)
+	}
+	s.want(200, `"config":{"mine":7,"dispatch":{"off":true}}`, "ann", "PATCH", "/api/threads/mine",
+		`{"config":{"mine":7,"dispatch":{"off":true}}}`)
 	s.want(400, "value", "ann", "POST", "/api/threads", `{"id":"_box_1"}`)
 	s.want(400, "json", "ann", "POST", "/api/threads", `{"status":"running"}`)
 	s.want(413, "too_large", "ann", "POST", "/api/threads", `{"name":"`+strings.Repeat("x", 300<<10)+`"}`)

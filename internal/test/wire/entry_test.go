@@ -135,6 +135,7 @@ var structs = map[string]reflect.Type{
 	"sandbox_released":      reflect.TypeFor[thread.SandboxReleased](),
 	"agent_spawn":           reflect.TypeFor[thread.AgentSpawn](),
 	"child_finished":        reflect.TypeFor[thread.ChildFinished](),
+	"task_waits":            reflect.TypeFor[thread.TaskWaits](),
 	"sandbox_resumed":       reflect.TypeFor[thread.SandboxResumed](),
 	"lease":                 reflect.TypeFor[lease.Record](),
 	"assistant":             reflect.TypeFor[thread.Line](),
@@ -145,12 +146,24 @@ var structs = map[string]reflect.Type{
 	"exec_output":           reflect.TypeFor[thread.ExecOutput](),
 	"exec_finished":         reflect.TypeFor[thread.ExecFinished](),
 	"exec_cancel_requested": reflect.TypeFor[thread.ExecCancel](),
+	"decided":               reflect.TypeFor[thread.Decided](),
+	"reaction_claimed":      reflect.TypeFor[thread.ReactionClaimed](),
+	"reaction_alive":        reflect.TypeFor[thread.ReactionAlive](),
+	"delta":                 reflect.TypeFor[thread.Delta](),
+	"reaction_finished":     reflect.TypeFor[thread.ReactionFinished](),
+	"reaction_cancel":       reflect.TypeFor[thread.ReactionCancel](),
+}
+
+// replies are the Go types of a bot's entries that have the types of mirrored lines.
+var replies = map[string]reflect.Type{
+	"assistant": reflect.TypeFor[thread.Round](), "tool_result": reflect.TypeFor[thread.CallResult](),
 }
 
 // inner are the Go types of objects within payloads.
 var inner = map[string]reflect.Type{
 	"box": reflect.TypeFor[thread.Sandbox](), "parent": reflect.TypeFor[thread.Parent](),
-	"place": reflect.TypeFor[thread.SessionRef](),
+	"place": reflect.TypeFor[thread.SessionRef](), "reaction": reflect.TypeFor[thread.InReaction](),
+	"root": reflect.TypeFor[thread.Root](),
 }
 
 // TestSchemaHasTheFields holds that the schema has the members of the Go types, and no others, with their JSON types;
@@ -185,6 +198,9 @@ func TestSchemaHasTheFields(t *testing.T) {
 				if f, is := some[member]; is && fields[member].typ == nil {
 					fields[member] = f
 				}
+			}
+			if reply := replies[name]; reply != nil {
+				maps.Copy(fields, fieldsOf(reply))
 			}
 			for member := range fields {
 				if def["properties"].(map[string]any)[member] == nil && name != "chat" {
@@ -354,9 +370,12 @@ func TestSchemaHasTheTypes(t *testing.T) {
 	}
 	var want []string
 	steps := map[string]bool{}
-	for _, name := range []string{"thread/payload.go", "thread/dispatch.go", "thread/exec.go", "host/lease/lease.go"} {
+	for _, name := range []string{
+		"thread/payload.go", "thread/dispatch.go", "thread/exec.go", "thread/reaction.go", "host/lease/lease.go",
+	} {
 		for constant, value := range constants(t, name) {
 			switch {
+			case strings.HasPrefix(value, "pi."): // of replies of bots
 			case strings.HasPrefix(constant, "Type"):
 				want = append(want, value)
 			case constant == "KindAssistant", constant == "KindToolResult", constant == "KindSession":

@@ -181,7 +181,8 @@ func members(t *testing.T, object json.RawMessage) (all []member) {
 // firstThread is the recorded thread whose entries are preferred as examples.
 const firstThread = "pushed.ndjson"
 
-// largest returns the recorded entry of a type that has the most members; of several, one of firstThread.
+// largest returns the recorded entry of a type that has the most members, and is none of a bot where lines have the
+// type; of several, one of firstThread.
 func largest(t *testing.T, recorded map[string][][]byte, has func(string) bool) (example []byte) {
 	t.Helper()
 	most := 0
@@ -195,7 +196,8 @@ func largest(t *testing.T, recorded map[string][][]byte, has func(string) bool) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := len(members(t, e.Payload)); has(f.Type) && n > most {
+			bots := f.Reaction && !f.Signal()
+			if n := len(members(t, e.Payload)); has(f.Type) && !bots && n > most {
 				most, example = n, line
 			}
 		}

@@ -31,9 +31,12 @@ const Task = "Write a haiku about silence into haiku.txt"
 
 // Stage is a folder with a home for pi. Its methods are for one goroutine.
 type Stage struct {
-	Dir  string   // has the home, the data folder and Work
-	Work string   // where commands run
-	Env  []string // of commands
+	Dir   string   // has the home, the data folder and Work
+	Work  string   // where commands run
+	Env   []string // of commands
+	Model string   // the scripted model's URL
+
+	Script *model.Server // the scripted model
 
 	ctx  context.Context
 	bin  string         // the folder of the binaries
@@ -75,13 +78,12 @@ func New(ctx context.Context, bin string) (s *Stage, err error) {
 	if err := os.Mkdir(s.Work, 0o700); err != nil {
 		return nil, err
 	}
-	provider, err := s.serveModel()
-	if err != nil {
+	if s.Model, err = s.serveModel(); err != nil {
 		return nil, err
 	}
 	s.Env = append(pi.Env(dir), "ARBE_DATA="+filepath.Join(dir, "data"), "ARBE_STATE_DIR="+filepath.Join(dir, "state"),
 		"COLUMNS="+os.Getenv("COLUMNS"))
-	return s, pi.Home(dir, provider, 2000)
+	return s, pi.Home(dir, s.Model, 2000)
 }
 
 // AtEnd has Close call end, before what was given to AtEnd earlier.
@@ -106,7 +108,8 @@ func (s *Stage) serveModel() (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	srv := &http.Server{Handler: &model.Server{Script: replies}, ReadHeaderTimeout: time.Minute}
+	s.Script = &model.Server{Script: replies}
+	srv := &http.Server{Handler: s.Script, ReadHeaderTimeout: time.Minute}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ln) }()
 	s.AtEnd(func() error {
@@ -119,9 +122,9 @@ func (s *Stage) serveModel() (url string, err error) {
 	return "http://" + ln.Addr().String(), nil
 }
 
-// Serve starts arbe serve on a free port and returns its URL.
-func (s *Stage) Serve() (url string, err error) {
-	serve := s.Command("arbe", "serve", "--addr", "127.0.0.1:0")
+// Serve starts arbe serve on a free port, with further flags, and returns its URL.
+func (s *Stage) Serve(flags ...string) (url string, err error) {
+	serve := s.Command("arbe", append([]string{"serve", "--addr", "127.0.0.1:0"}, flags...)...)
 	if err := serve.Start(); err != nil {
 		return "", err
 	}

@@ -58,7 +58,7 @@ setup:
 			t.Run(tt.name+" "+provider, func(t *testing.T) {
 				t.Parallel()
 				h := scene.NewHost(t)
-				newForge(t, h)
+				scene.NewForge(t, h)
 				d := fakedaytona.New(t)
 				h.Env = append(h.Env, "FOR_SETUP=secret-value-0001", "DAYTONA_API_KEY="+d.Key, "DAYTONA_API_URL="+d.URL,
 					"ARBE_BOX_STREAM_URL="+scene.Server)
@@ -114,8 +114,8 @@ func TestFullEnvironment(t *testing.T) {
 		),
 		scene.Say("Seen."),
 	)
-	f := newForge(t, h)
-	f.git("-C", f.bare, "tag", "v1")
+	f := scene.NewForge(t, h)
+	f.Git("-C", f.Bare, "tag", "v1")
 	h.Env = append(h.Env, "WANTED=wanted-value-0001", "FOR_SETUP=only-for-setup")
 	scene.Write(t, filepath.Join(h.Dir, "share", "question"), "so?\n")
 	scene.Write(t, filepath.Join(h.Dir, "share", "skip.log"), "x\n")

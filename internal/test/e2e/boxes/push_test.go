@@ -3,18 +3,13 @@ package boxes_test
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"arbe.0sk.ar/runner/internal/test/scene"
@@ -23,76 +18,11 @@ import (
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
-// gitHubToken is the token that the forge requires for pushes and for requests of its API.
-const gitHubToken = "github-token-0001"
-
-// forge is a double of GitHub with the repository acme/widgets: a real git server, and its API for pull requests.
-type forge struct {
-	*httptest.Server
-	t    *testing.T
-	bare string // the repository
-
-	mu    sync.Mutex
-	pulls []struct{ Title, Head, Base, Body string }
-}
-
-func newForge(t *testing.T, h *scene.Host) *forge {
-	t.Helper()
-	f := &forge{t: t, bare: filepath.Join(h.Dir, "acme", "widgets.git")}
-	repo := filepath.Join(h.Dir, "repo")
-	f.git("init", "-q", "-b", "trunk", repo)
-	as := []string{"-C", repo, "-c", "user.name=n", "-c", "user.email=e@example.org"}
-	f.git(append(as, "commit", "-q", "--allow-empty", "-m", "first")...)
-	f.git("clone", "-q", "--bare", repo, f.bare)
-	f.git("-C", f.bare, "config", "http.receivepack", "true")
-	backend := http.StripPrefix("/acme", &cgi.Handler{
-		Path: filepath.Join(f.git("--exec-path"), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + filepath.Dir(f.bare), "GIT_HTTP_EXPORT_ALL=1"}, Stderr: io.Discard,
-	})
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v3/repos/acme/widgets", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"default_branch":"trunk"}`)
-	})
-	mux.HandleFunc("POST /api/v3/repos/acme/widgets/pulls", func(w http.ResponseWriter, r *http.Request) {
-		var pull struct{ Title, Head, Base, Body string }
-		authorized := r.Header.Get("Authorization")
-		if err := json.NewDecoder(r.Body).Decode(&pull); err != nil || authorized != "Bearer "+gitHubToken {
-			t.Errorf("%v, authorized by %q", err, authorized)
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.pulls = append(f.pulls, pull)
-		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"html_url":"https://github.example/acme/widgets/pull/%d"}`, len(f.pulls))
-	})
-	mux.HandleFunc("/acme/", func(w http.ResponseWriter, r *http.Request) {
-		_, password, _ := r.BasicAuth()
-		if strings.Contains(r.URL.String(), "receive-pack") && password != gitHubToken {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		backend.ServeHTTP(w, r)
-	})
-	f.Server = httptest.NewServer(mux)
-	t.Cleanup(f.Close)
-	h.Env = append(h.Env, "GITHUB_API_URL="+f.URL, "GITHUB_SERVER_URL="+f.URL)
-	return f
-}
-
-func (f *forge) git(args ...string) string {
-	f.t.Helper()
-	out, err := exec.Command("git", args...).CombinedOutput()
-	if err != nil {
-		f.t.Fatalf("git %v: %v\n%s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
 // What an agent has left in a box is committed, pushed and made a pull request of.
 func TestFullSandboxPush(t *testing.T) {
 	t.Parallel()
 	h := scene.NewHost(t, scene.Bash("echo by-the-agent > made.txt"), scene.Say("Made."))
-	f := newForge(t, h)
+	f := scene.NewForge(t, h)
 	l, _ := h.Launch("--keep", "--repo", f.URL+"/acme/widgets.git", "--branch", "agent/one", "--", "make it")
 	h.Ends(l.ThreadID)
 	push := []string{"sandbox", "push", "--repo", "acme/widgets", "--branch", "agent/one", "--title", "make it"}
@@ -102,17 +32,21 @@ func TestFullSandboxPush(t *testing.T) {
 	if err == nil || !strings.Contains(out, without) {
 		t.Errorf("without a token: %v\n%s", err, out)
 	}
-	h.Env = append(h.Env, "GITHUB_TOKEN="+gitHubToken)
+	h.Env = append(h.Env, "GITHUB_TOKEN="+scene.GitHubToken)
 	out, err = h.Try(push...)
 	if err != nil || !strings.Contains(out, `{"pushed":true,"branch":"agent/one","commit":"`) ||
 		!strings.Contains(out, `","prUrl":"https://github.example/acme/widgets/pull/1"}`) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if len(f.pulls) != 1 || f.pulls[0].Title != "[harness] make it" || f.pulls[0].Head != "agent/one" ||
-		f.pulls[0].Base != "trunk" {
-		t.Errorf("the pull requests are %+v", f.pulls)
+	want := []scene.Pull{{Title: "[harness] make it", Head: "agent/one", Base: "trunk"}}
+	pulls := f.Pulls()
+	for i := range pulls {
+		pulls[i].Body = ""
 	}
-	if got := f.git("-C", f.bare, "show", "agent/one:made.txt"); got != "by-the-agent" {
+	if !slices.Equal(pulls, want) {
+		t.Errorf("the pull requests are %+v", pulls)
+	}
+	if got := f.Git("-C", f.Bare, "show", "agent/one:made.txt"); got != "by-the-agent" {
 		t.Errorf("pushed %q", got)
 	}
 	if out, err := h.Try("sandbox", "rm", "local:"+l.Sandbox.Ref); err != nil {
@@ -148,8 +82,8 @@ func TestFullRunPush(t *testing.T) {
 			mkdir "$HOME/hooks"; cd "$HOME/hooks"; printf '#!/bin/sh\nenv >>$HOME/stolen\n' >pre-push; chmod +x pre-push; cd -
 			echo by-the-agent > made.txt`
 			h := scene.NewHost(t, scene.Bash(rewrite), scene.Say("Made."))
-			f := newForge(t, h)
-			h.Env = append(h.Env, "GITHUB_TOKEN="+gitHubToken)
+			f := scene.NewForge(t, h)
+			h.Env = append(h.Env, "GITHUB_TOKEN="+scene.GitHubToken)
 			home, args := filepath.Join(h.Data, "boxes"), []string{"--repo", f.URL + "/acme/widgets.git"}
 			if tt.provider == "daytona" {
 				d := fakedaytona.New(t)
@@ -179,12 +113,12 @@ func TestFullRunPush(t *testing.T) {
 					}
 				}
 				all := scene.TextOf(h.Entries())
-				if strings.Count(all, `"pushed":true`) != 1 || strings.Contains(all, gitHubToken) {
+				if strings.Count(all, `"pushed":true`) != 1 || strings.Contains(all, scene.GitHubToken) {
 					t.Errorf("the thread has %.3000s", all)
 				}
 			}
-			if got := f.git("-C", f.bare, "show", "agent/one:made.txt"); got != "by-the-agent" || len(f.pulls) != 1 {
-				t.Errorf("pushed %q, and made %d pull requests", got, len(f.pulls))
+			if got := f.Git("-C", f.Bare, "show", "agent/one:made.txt"); got != "by-the-agent" || len(f.Pulls()) != 1 {
+				t.Errorf("pushed %q, and made %d pull requests", got, len(f.Pulls()))
 			}
 		})
 	}
@@ -196,12 +130,12 @@ func TestFullPushRefused(t *testing.T) {
 	for _, tt := range []struct{ name, token, repo, branch, says string }{
 		{"no token", "", "acme/widgets", "agent/one", "GITHUB_TOKEN required for push"},
 		{"a wrong token", "wrong", "acme/widgets", "agent/one", "the token was refused (401)"},
-		{"no such repository", gitHubToken, "acme/none", "agent/one", "no such repository"},
-		{"the default branch", gitHubToken, "acme/widgets", "trunk", "trunk is the default branch"},
+		{"no such repository", scene.GitHubToken, "acme/none", "agent/one", "no such repository"},
+		{"the default branch", scene.GitHubToken, "acme/widgets", "trunk", "trunk is the default branch"},
 	} {
 		for _, command := range []string{"run", "launch"} {
 			h := scene.NewHost(t)
-			f := newForge(t, h)
+			f := scene.NewForge(t, h)
 			if tt.token != "" {
 				h.Env = append(h.Env, "GITHUB_TOKEN="+tt.token)
 			}
@@ -232,7 +166,7 @@ func noToken(t *testing.T, dir string) {
 		}
 		files++
 		data, err := os.ReadFile(path)
-		for _, form := range []string{gitHubToken, basicAuth("git"), basicAuth("x-access-token")} {
+		for _, form := range []string{scene.GitHubToken, basicAuth("git"), basicAuth("x-access-token")} {
 			if bytes.Contains(data, []byte(form)) {
 				t.Errorf("the token is in %s", path)
 			}
@@ -245,5 +179,5 @@ func noToken(t *testing.T, dir string) {
 }
 
 func basicAuth(user string) string {
-	return base64.StdEncoding.EncodeToString([]byte(user + ":" + gitHubToken))
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + scene.GitHubToken))
 }

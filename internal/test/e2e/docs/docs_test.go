@@ -232,8 +232,8 @@ func TestFullDemo(t *testing.T) {
 	leavesNothing(t, temp)
 }
 
-// TestFullDemoHouse runs what "make demo-house" runs: the bot's run completes with the secret of its environment, and
-// the lists have it by its name.
+// TestFullDemoHouse runs what "make demo-house" runs: the bot's run completes with the secret of its environment, the
+// lists have it by its name, and it answers its owner.
 func TestFullDemoHouse(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
@@ -246,6 +246,8 @@ func TestFullDemoHouse(t *testing.T) {
 	for _, want := range []string{
 		"  Is it dead, or is it thinking?\n", "✔ completed · exit 0", "\ndefault environment  base\n",
 		"\nPiet  member  bot    pi ", "local    default  " + agents.KeyVar, " Haiku #demo\n",
+		" \"@Piet how long do the tests take?\"\nFour minutes: `make test`. The whole suite, `make test-full`, " +
+			"takes 17.\n",
 		"\nThe owner's page: http://127.0.0.1:",
 	} {
 		if !strings.Contains(string(out), want) {
@@ -254,6 +256,30 @@ func TestFullDemoHouse(t *testing.T) {
 	}
 	if strings.Contains(string(out), "scripted-key-0001") {
 		t.Errorf("the secret's value is in\n%s", out)
+	}
+	leavesNothing(t, temp)
+}
+
+// TestFullDemoBots runs what "make demo-bots" runs: the bots run a command, delegate a task to the real pi, and post to
+// each other; the terminal shows all of it.
+func TestFullDemoBots(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "../../demobots", scene.Bin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "COLUMNS=100")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"› run_command echo '12 tests passed'\n", "› delegate_task ", "› post_to_thread",
+		"12 tests pass, the haiku is being written, and Alma knows.\n3 calls · ", "\n@Alma 12 tests pass on Tests.\n",
+		"\nThank you: I have noted the 12 tests in Planning.\n", " ended: completed\n",
+		"\nDone: haiku.txt has three lines.\n",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
 	}
 	leavesNothing(t, temp)
 }

@@ -25,8 +25,9 @@ RUNNER_LD   = $(LDFLAGS) -funcalign=16
 FUZZTIME   ?= 20s
 
 # What a user has set for go build would make other bytes from the same commit. An empty variable would be looked for in
-# the file of "go env -w".
-GOBUILD = env CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOEXPERIMENT= go build -trimpath
+# the file of "go env -w". OVERLAY is for tests: a list of files that replace others, as go help build has it.
+OVERLAY =
+GOBUILD = env CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOEXPERIMENT= go build -trimpath $(OVERLAY:%=-overlay %)
 ARBE    = $(GOBUILD) -tags $(HOST_TAGS) -ldflags '$(LDFLAGS)'
 RUNNER  = $(GOBUILD) -tags $(RUNNER_TAGS) -ldflags '$(RUNNER_LD)'
 
@@ -132,6 +133,11 @@ test-full: build runners agents browser shells cross ## the same under the race 
 	$(REPORT) "$(PLAIN) -run $(FULL) -parallel 4 $$driving" \
 		"$(RACED) -skip $(LARGE) -parallel 4 $$others" \
 		"$(PLAIN) -run $(LARGE) $$large"
+
+REF ?=
+.PHONY: skew
+skew: build agents ## these programs against those of the commit REF (the last release), both ways, and a table of it
+	ARBE_BIN=$(abspath $(BIN)) ARBE_SKEW_REF=$(REF) go test -trimpath -count=1 -timeout 40m -v -run TestFullSkew ./internal/test/e2e/skew | grep -vE '^=== |--- PASS'
 
 # Where apt-get is missing or refuses, the tests of completion are skipped, and CI fails on that. Without systemd the
 # units are not analyzed, but parsed.

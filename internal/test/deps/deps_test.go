@@ -107,7 +107,7 @@ var may = map[string][]string{
 	"internal/test/fakedaytona": {"internal/procfs"},
 	"internal/test/fakevault":   {},
 	"internal/test/browser":     {"internal/test/agents"},
-	"internal/test/built":       {},
+	"internal/test/built":       {"internal/test/agents"},
 	"internal/test/output":      {},
 	"internal/test/port":        {},
 	"internal/test/program":     {},
@@ -145,6 +145,7 @@ var may = map[string][]string{
 	"internal/test/e2e/live":     {},
 	"internal/test/e2e/resume":   {},
 	"internal/test/e2e/rows":     {},
+	"internal/test/e2e/skew":     {},
 }
 
 // never are packages that must not be linked, not even through others, by those whose path begins with from.
@@ -211,11 +212,11 @@ var neverTested = []struct {
 	{"github.com/openai/", "240,000 lines to compile: bots are tested with a scripted model.Model", []string{"host/model"}},
 	{
 		"github.com/nats-io/nats-server/", "a whole NATS server is for those who test on NATS",
-		[]string{"host/dispatch", "host/log/jetstream", "host/server", "internal/test/e2e/dispatch", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
+		[]string{"host/dispatch", "host/log/jetstream", "host/server", "internal/test/e2e/dispatch", "internal/test/e2e/skew", "internal/test/faults", "internal/test/page", "internal/test/scripts"},
 	},
 	{
 		"github.com/jackc/pgx/", "rows on Postgres are for those who test on them",
-		[]string{"host/control", "internal/test/captures", "internal/test/e2e/bots", "internal/test/e2e/dispatch", "internal/test/e2e/figures", "internal/test/e2e/rows", "internal/test/faults", "internal/test/page", "internal/test/postgres", "internal/test/scripts"},
+		[]string{"host/control", "internal/test/captures", "internal/test/e2e/bots", "internal/test/e2e/dispatch", "internal/test/e2e/figures", "internal/test/e2e/rows", "internal/test/e2e/skew", "internal/test/faults", "internal/test/page", "internal/test/postgres", "internal/test/scripts"},
 	},
 	{
 		"github.com/chromedp/", "a browser is for the tests of the page",
@@ -225,7 +226,7 @@ var neverTested = []struct {
 		module + "internal/test/fakedaytona", "a double of Daytona is for those who open boxes there",
 		[]string{
 			"host/sandbox", "host/folder", "host/push", "internal/test/e2e/bots", "internal/test/e2e/boxes",
-			"internal/test/e2e/rows", "internal/test/fakedaytona",
+			"internal/test/e2e/rows", "internal/test/e2e/skew", "internal/test/fakedaytona",
 		},
 	},
 }

@@ -51,6 +51,11 @@ func TestTally(t *testing.T) {
 			"FAIL",
 		},
 		{
+			"a missing commit", ok + skipped("commit 0123abc is not in this checkout") + passes, true, 0,
+			[]string{"1 skipped"},
+			"FAIL",
+		},
+		{
 			"failed", ok + `{"Action":"output","Package":"p","Test":"TestC","Output":"c is bad\n"}
 {"Action":"fail","Package":"p","Test":"TestC","Elapsed":0}
 ` + fails, false, 1,

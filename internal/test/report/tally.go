@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// missing are the features of the kernel or the machine for want of which a test may be skipped where $CI is set:
-// what stands in the test's reason, and the feature. A skip for another reason fails there.
+// missing are the features of the kernel, the machine or the checkout for want of which a test may be skipped where $CI
+// is set: what stands in the test's reason, and the feature. A skip for another reason fails there.
 var missing = []struct{ reason, feature string }{
 	{"no v1 freezer", "the freezer of cgroup v1: in a frozen cgroup of v2 KILL works"},
 	{"a v1 freezer", "the freezer of cgroup v1: in a frozen cgroup of v2 KILL works"},
@@ -24,6 +24,7 @@ var missing = []struct{ reason, feature string }{
 	{"a mount namespace can't be made here", "mounts: root, or a user namespace"},
 	{"as another user", "a second user: root"},
 	{"not in the list of accounts", "no feature of the kernel, but of the machine: an account with a name"},
+	{"is not in this checkout", "no feature of the kernel, but of the checkout: an earlier commit, to compare with"},
 }
 
 // event is a line of go test -json.

@@ -25,6 +25,7 @@ var Knobs = []string{
 	"ARBE_LIVE_CHAOS", "ARBE_LIVE_CHAOS_SEED", "ARBE_LIVE_CHAOS_HARNESS", "ARBE_BOTS", "ARBE_BOTS_SEED",
 	"ARBE_DISK_ERRORS", "ARBE_DISK_ERRORS_SEED",
 	"ARBE_SIEGE", "ARBE_CONFORMANCE", "ARBE_READERS", "ARBE_RESUME_MB", "ARBE_UPLOAD_SECONDS", "ARBE_BEFORE",
+	"ARBE_SKEW_REF",
 }
 
 // environ returns the environment of the tests, but for HOME and TMPDIR. Where Go and make keep what they have

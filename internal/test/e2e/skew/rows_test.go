@@ -86,7 +86,9 @@ func schemaOfFirst(p *pair) {
 	}
 	h.serve(p.then)
 	h.arbe(p.then, "thread", "post", parent, "chat 0")
-	lab.gets(h.addr, http.StatusServiceUnavailable, `"code":"schema","message":"the database has to be migrated`)
+	if steps := h.arbe(p.then, "db", "status"); strings.Contains(steps, "\tpending") { // both may have the same schema
+		lab.gets(h.addr, http.StatusServiceUnavailable, `"code":"schema","message":"the database has to be migrated`)
+	}
 	h.arbe(p.then, "db", "migrate")
 	until(p.t, "members are served", func() bool {
 		status, _, err := lab.asks(h.addr, http.MethodGet, "/api/threads", "")

@@ -72,7 +72,8 @@ func TestFullSkew(t *testing.T) {
 		}
 	})
 	for _, d := range accepted {
-		if strings.HasPrefix(older.commit(), d.ref) && !met[d.shows] && !t.Failed() {
+		all := len(results) == len(cells) // and none was left out by -run
+		if strings.HasPrefix(older.commit(), d.ref) && !met[d.shows] && all && !t.Failed() {
 			t.Errorf("%q is accepted, and not met: %s", d.shows, d.why)
 		}
 	}

@@ -129,9 +129,10 @@ func (c Config) check() error {
 // expireEvery is the time between two passes of log.Expire.
 const expireEvery = 10 * time.Minute
 
-// Serve runs a server until ctx is done. Then it accepts no more requests, answers the waiting readers, gives the
-// others 10 s and closes the log. It calls ready with the base URL when requests can come. Where the log fails for
-// good, it returns engine.ErrFailed at once, and the process has to end: requests may be stuck in the log.
+// Serve runs a server until ctx is done. Then it answers the waiting readers, accepts requests until the services beside
+// it have ended, 5 s at most, gives those that are running 10 s and closes the log. It calls ready with the base URL
+// when requests can come. Where the log fails for good, it returns engine.ErrFailed at once, and the process has to end:
+// requests may be stuck in the log.
 func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
@@ -213,10 +214,11 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	srv := httpd.NewServer(s.Front(), cfg.Logger)
 	srv.TLSConfig = certificate
 	most := cfg.mostConnections()
-	together.Go(func() error { return httpd.ServeUntil(ctx, srv, httpd.LimitConnections(ln, most, s.Metrics)) })
-	together.Go(func() error { return streams.Watch(ctx) })
+	front := startBeside(ctx, together, parts.Beside)
+	together.Go(func() error { return httpd.ServeUntil(front, srv, httpd.LimitConnections(ln, most, s.Metrics)) })
+	together.Go(func() error { return streams.Watch(front) })
 	if s.Index != nil {
-		together.Go(func() error { return s.Index.Run(ctx) })
+		together.Go(func() error { return s.Index.Run(front) })
 	}
 	together.Go(func() error { return streams.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
 	if cfg.Debug != "" {
@@ -225,11 +227,48 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 	if s.Settle != nil && cfg.SettleReads {
 		together.Go(func() error { return s.SettleLoop(ctx) })
 	}
-	if parts.Beside != nil {
-		together.Go(func() error { return parts.Beside(ctx) })
-	}
 	ready(url)
 	return together.Wait()
+}
+
+// startBeside starts the services beside a server, which end with ctx; nil for none. It returns the context of the
+// server itself, which outlasts them.
+func startBeside(
+	ctx context.Context, together *errgroup.Group, services func(context.Context) error,
+) (front context.Context) {
+	beside, leave := context.WithCancel(context.Background())
+	front, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	together.Go(func() error {
+		defer leave()
+		if services == nil {
+			return nil
+		}
+		return services(ctx)
+	})
+	together.Go(func() error {
+		outlast(ctx, beside)
+		end(context.Cause(ctx))
+		return nil
+	})
+	return front
+}
+
+// leaveWithin bounds the time in which a server that ends is there for the services beside it.
+const leaveWithin = 5 * time.Second
+
+// outlast returns when ctx has ended, and then the services beside the server, or their time: a host that stops posts
+// to this server what it leaves to others.
+func outlast(ctx, beside context.Context) {
+	<-ctx.Done()
+	if errors.Is(context.Cause(ctx), httpd.ErrAtOnce) {
+		return
+	}
+	late := time.NewTimer(leaveWithin)
+	defer late.Stop()
+	select {
+	case <-beside.Done():
+	case <-late.C:
+	}
 }
 
 // server returns the server of an open log, without its parts. Its waits end with ctx.

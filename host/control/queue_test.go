@@ -136,6 +136,30 @@ func TestStoppedProvisioner(t *testing.T) {
 	}
 }
 
+// A launch that is left to another host after it has got its box does not share a box: the next one is the task's own,
+// too, and is deleted after the run.
+func TestTaskWithBoxPutBack(t *testing.T) {
+	db, _ := openAlone(t, control.Config{})
+	h, q := newHouse(t, db), control.Queue{DB: db, Host: "a"}
+	d := delegation(t, db, h)
+	own := delegated(db.Host().Delegate(t.Context(), d))(t)
+	box := must(resolve(t.Context(), db, d.Parent, ""))(t).Row.ID
+	d.Sandbox = rows.SandboxOfParent
+	shared := delegated(db.Host().Delegate(t.Context(), d))(t)
+	for range 2 {
+		for _, o := range must(q.Take(t.Context(), time.Hour, 2))(t) {
+			if want := map[string]string{own.Thread: "", shared.Thread: box}[o.Thread]; o.Sandbox != want {
+				t.Errorf("it works in the sandbox %q, want %q", o.Sandbox, want)
+			}
+			check(t, claim(t.Context(), db, o.Thread, o.Run(), ""))
+			check(t, q.PutBack(t.Context(), o.Thread, 0, true))
+		}
+	}
+	if got := must(q.Queued(t.Context(), own.Thread))(t).Sandbox; got != "" {
+		t.Errorf("it works in the sandbox %q", got)
+	}
+}
+
 // A deleted house has no task any more, also while it is launched.
 func TestDeletedTask(t *testing.T) {
 	db, _ := openAlone(t, control.Config{})

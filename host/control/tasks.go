@@ -23,8 +23,11 @@ const (
 		coalesce((t.task->>'live')::boolean, false) as live, coalesce(t.task->>'repo', '') as repo,
 		coalesce(t.task->>'branch', '') as branch, coalesce((t.task->>'push')::boolean, false) as push,
 		coalesce((t.task->>'pr')::boolean, false) as pr, t.launch_trusted as trusted, t.launch_attempts as attempts, `
+	// A row that asked for no sandbox gets one of its own: a launch that is repeated finds it there.
 	taskColumns = taskStored + `t.agent_id::text as agent, a.runtime as harness,
-		coalesce(t.environment_id, '') as environment, coalesce(t.sandbox_id, '') as sandbox`
+		coalesce(t.environment_id, '') as environment,
+		case when t.task->'asked' is null or t.task->'asked' ? 'sandbox' then coalesce(t.sandbox_id, '') else '' end
+			as sandbox`
 	askedColumns = taskStored + `coalesce(t.task->'asked'->>'agent', '') as agent,
 		coalesce(t.task->'asked'->>'harness', '') as harness,
 		coalesce(t.task->'asked'->>'environment', '') as environment,

@@ -148,13 +148,17 @@ func same(a, b []byte) bool {
 // mint returns a token that may write a thread.
 func mint(t *testing.T, id string) string {
 	t.Helper()
-	signed, err := token.Sign([]byte(secret), token.Grant{
-		Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour),
-	})
+	token, err := signed(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return signed
+	return token
+}
+
+func signed(id string) (string, error) {
+	return token.Sign([]byte(secret), token.Grant{
+		Stream: thread.StreamName(id), Scope: []string{token.ScopeWrite}, Until: time.Now().Add(time.Hour),
+	})
 }
 
 func read(t *testing.T, path string) []byte {

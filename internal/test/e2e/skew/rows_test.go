@@ -27,7 +27,7 @@ func newRowsHost(p *pair, v version) (*host, *house) {
 	return h, lab
 }
 
-// boxOfPi makes the fake agent pi in the boxes of the house.
+// boxOfPi makes the fake agent pi in the boxes of the house. The file of its plan may have a thread's id behind it.
 func (h *host) boxOfPi(lab *house) {
 	h.t.Helper()
 	self, err := os.Executable()
@@ -36,7 +36,8 @@ func (h *host) boxOfPi(lab *house) {
 	}
 	config := thread.Marshal(map[string]any{"files": []map[string]string{{
 		"path": "~/.npm-global/bin/pi", "mode": "0755",
-		"content": "#!/bin/sh\n" + fakeagent.PlanVar + "=" + h.plan + " exec " + self + ` "$@"` + "\n",
+		"content": "#!/bin/sh\nplan=" + h.plan + "\n[ ! -e $plan.$ARBE_THREAD_ID ] || plan=$plan.$ARBE_THREAD_ID\n" +
+			fakeagent.PlanVar + "=$plan exec " + self + ` "$@"` + "\n",
 	}}})
 	lab.sql("update environments set config = '" + string(config) + "'")
 }

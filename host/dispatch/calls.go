@@ -2,11 +2,13 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -115,8 +117,11 @@ func (r *reaction) call(ctx context.Context, j Journal, room Room, round, n int)
 
 // later waits until a call that can't be run is to be run again, with the same key. Where none could be run for too
 // long the call is given up: what it has begun is ended where that can be, and its result is on the thread, so that no
-// host runs it again.
+// host runs it again. Rows that refuse this host's version are an error: hosts of another one continue.
 func (r *reaction) later(ctx context.Context, j Journal, round int, failed *callError) error {
+	if _, is := errors.AsType[*rows.SchemaError](failed.error); is {
+		return failed
+	}
 	c := j.Rounds[round].Calls[failed.call]
 	log := r.Log.With("thread", r.worker.id, "reaction", r.id, "tool", c.Name, "error", failed.error)
 	if r.failing.IsZero() {

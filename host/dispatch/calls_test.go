@@ -96,6 +96,47 @@ func TestCallsAway(t *testing.T) {
 	}
 }
 
+// A host whose version the rows refuse from some moment on gives up no call: it leaves its answer to hosts of another
+// version at once, or until there is one.
+func TestCallsOfOlderHost(t *testing.T) {
+	for name, slow := range map[string]time.Duration{"before the call": 0, "while it runs": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			var first *running
+			play(t, func(_ context.Context, n int, _ model.Request, _ func(model.Event)) (model.Reply, error) {
+				if n > 0 {
+					return text("well"), nil
+				}
+				if slow == 0 {
+					first.older.Store(true)
+				}
+				return calls("echo"), nil
+			}, func(s *stage) {
+				tool := &echo{slow: slow}
+				s.tools = []dispatch.Tool{tool.tool()}
+				first = s.host()
+				s.say("m1", "ann", "@piet hello")
+				time.Sleep(10 * time.Second)
+				first.older.Store(true)
+				time.Sleep(time.Hour)
+				if got := s.shown(); strings.Contains(got, "answered") || strings.Contains(got, givenUp) {
+					t.Errorf("without another host: %s", got)
+				}
+				s.host()
+				time.Sleep(slow + time.Second)
+				synctest.Wait()
+				want := "1 react mention, claim 0, call, claim 1, result echoed, well, answered"
+				if slow > 0 {
+					want = "1 react mention, claim 0, call, result echoed, claim 1, well, answered"
+				}
+				s.want(want)
+				if len(tool.keys) != 1 {
+					t.Errorf("the effects are %v", tool.keys)
+				}
+			})
+		})
+	}
+}
+
 // A member stops an answer whose call can't be run, or runs: it ends although the rows are away.
 func TestCallAwayStopped(t *testing.T) {
 	for name, tool := range map[string]*away{

@@ -16,6 +16,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/dispatch"
 	"arbe.0sk.ar/runner/host/model"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/internal/pause"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -228,6 +229,7 @@ type running struct {
 	grew  chan string
 	stop  func() // and wait
 	ended chan bool
+	older atomic.Bool // the rows refuse its version
 }
 
 // play runs a test with a thread on which a model answers.
@@ -256,7 +258,9 @@ func (s *stage) host() *running {
 		Room: func(context.Context, string) (dispatch.Room, time.Time, bool, error) {
 			s.board.mu.Lock()
 			defer s.board.mu.Unlock()
-			s.looks++
+			if s.looks++; r.older.Load() {
+				return dispatch.Room{}, time.Time{}, false, &rows.SchemaError{Kind: rows.ErrNewer}
+			}
 			return s.room, time.Time{}, !s.none, s.rows
 		},
 		Settled: func(_ context.Context, _, upto string) {

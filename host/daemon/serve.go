@@ -129,10 +129,10 @@ func (c Config) check() error {
 // expireEvery is the time between two passes of log.Expire.
 const expireEvery = 10 * time.Minute
 
-// Serve runs a server until ctx is done. Then it answers the waiting readers, accepts requests until the services beside
-// it have ended, 5 s at most, gives those that are running 10 s and closes the log. It calls ready with the base URL
-// when requests can come. Where the log fails for good, it returns engine.ErrFailed at once, and the process has to end:
-// requests may be stuck in the log.
+// Serve runs a server until ctx is done. Then it answers the waiting readers, accepts requests until the services
+// beside it have ended, 5 s at most, gives those that are running 10 s and closes the log. It calls ready with the base
+// URL when requests can come. Where the log fails for good, it returns engine.ErrFailed at once, and the process has to
+// end: requests may be stuck in the log.
 func Serve(ctx context.Context, cfg Config, ready func(url string)) (err error) {
 	if err := cfg.check(); err != nil {
 		return err

@@ -17,6 +17,11 @@ func (f *fleet) check(l *load, breaking bool, former string) {
 	for _, id := range []string{doorChats, streamChats, otherChats, longCommand, longModel} {
 		f.answeredOnce(id, l.of(id))
 	}
+	if !breaking { // whose machine can't keep what it holds
+		for _, id := range []string{longCommand, longModel} {
+			f.heldOnce(id)
+		}
+	}
 	for _, id := range []string{doorTasks, hostTasks, longSetup} {
 		f.doneOnce(id, l.of(id))
 	}
@@ -40,7 +45,8 @@ func (f *fleet) check(l *load, breaking bool, former string) {
 	for _, wrong := range f.record.unexpected(allowed...) {
 		f.t.Errorf("refused: %s", wrong)
 	}
-	f.t.Logf("steps: %v; refused: %v", f.record.count(), f.record.refused)
+	f.record.enter("checked")
+	f.t.Logf("%ssteps %v, refused %v", f.record.took, f.record.count(), f.record.refused)
 }
 
 // answeredOnce checks that each chat of a thread was decided on once, and is answered in one end of one reaction.
@@ -94,6 +100,20 @@ func (f *fleet) answeredOnce(id string, chats []string) {
 	}
 }
 
+// heldOnce checks that the reaction on a thread had one host.
+func (f *fleet) heldOnce(id string) {
+	f.t.Helper()
+	claims := 0
+	for _, e := range f.first.entries(id) {
+		if thread.TypeOf(e.Payload) == thread.TypeReactionClaimed {
+			claims++
+		}
+	}
+	if claims != 1 {
+		f.t.Errorf("%s: %d claims", id, claims)
+	}
+}
+
 // doneOnce checks that each task of a parent had one run, which completed, and that the parent has its result once.
 func (f *fleet) doneOnce(parent string, tasks []string) {
 	f.t.Helper()
@@ -111,9 +131,10 @@ func (f *fleet) doneOnce(parent string, tasks []string) {
 			fold.Add(e)
 		}
 		chats, signals := results(entries, task)
-		if fold.Len() != 1 || fold.Status() != thread.StatusCompleted || chats != 1 || signals != 1 || spawned[task] != 1 {
-			f.t.Errorf("%s: task %s has %d runs, is %s, and is on its parent %d times, with %d and %d results", parent, task,
-				fold.Len(), fold.Status(), spawned[task], chats, signals)
+		got := fmt.Sprintf("%d runs, %s, delegated %d times, %d and %d results", fold.Len(), fold.Status(),
+			spawned[task], chats, signals)
+		if got != "1 runs, completed, delegated 1 times, 1 and 1 results" {
+			f.t.Errorf("%s: task %s: %s", parent, task, got)
 		}
 	}
 	if len(spawned) != len(tasks) {

@@ -23,7 +23,7 @@ type machine struct {
 	model   *model.Server // that its bots ask: each machine has its own
 	url     string
 	serves  bool
-	flags   []string // of a server
+	nats    []string // flags of a server
 	workers []*process
 }
 
@@ -53,7 +53,7 @@ func newFleet(t *testing.T, next version, flags ...string) *fleet {
 	f.first.arbe(f.now, "secret", "key", "new", keys)
 	cmd := f.first.command(f.now, "secret", "set", "--house", "h1", "ANTHROPIC_API_KEY")
 	cmd.Stdin = strings.NewReader("sk-scripted-5e4d3c2b1a")
-	if out, status := result(t, cmd); status != 0 {
+	if out, status := result(cmd); status != 0 {
 		t.Fatalf("secret set: %s", out)
 	}
 	f.lab.sql(`update agents set config = '{"model": "anthropic/scripted"}' where kind = 'bot'`,
@@ -71,7 +71,7 @@ func newFleet(t *testing.T, next version, flags ...string) *fleet {
 // machine returns a machine that is not started, with the variables of the database of another one.
 func (f *fleet) machine(v version, like, flags []string) *machine {
 	f.t.Helper()
-	m := &machine{host: &host{site: newSite(f.t)}, v: v, flags: flags}
+	m := &machine{host: &host{site: newSite(f.t)}, v: v, nats: flags}
 	m.plan = filepath.Join(m.dir, "plan")
 	write(f.t, m.plan, "prompt\nsay done")
 	for _, kv := range like {
@@ -97,13 +97,21 @@ func (m *machine) start() {
 	m.t.Helper()
 	dispatching := []string{"--local-boxes", "--model-url", "anthropic=" + m.url}
 	if m.serves {
-		flags := slices.Concat([]string{"--provision", "--dispatch", "--reconcile"}, dispatching, m.flags)
-		m.serve(m.v, flags...)
+		m.serve(m.v, append([]string{"--provision", "--reconcile"}, m.flags(dispatching)...)...)
 	}
 	m.workers = []*process{
 		lasting(m.t, m.command(m.v, "provision", "--local-boxes")),
 		lasting(m.t, m.command(m.v, append([]string{"dispatch"}, dispatching...)...)),
 	}
+}
+
+// flags returns the flags of a server. One on NATS has bots answer; the only one of two machines would be ahead of the
+// other machine's dispatcher each time.
+func (m *machine) flags(dispatching []string) []string {
+	if len(m.nats) == 0 {
+		return []string{"--local-boxes"}
+	}
+	return slices.Concat([]string{"--dispatch"}, dispatching, m.nats)
 }
 
 // upgrade ends the programs of a machine and starts those of another version.

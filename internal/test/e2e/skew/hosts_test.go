@@ -40,6 +40,14 @@ const (
 	longSetup   = "setup"   // the setup of a task's box
 )
 
+// upgrade is an upgrade of two machines, and the work meanwhile.
+type upgrade struct {
+	*load
+	breaking, nats bool
+	work           []string // the loops of the load
+	free           []string // those of them that the first machine's version does not hold up
+}
+
 func upgradeHosts(t *testing.T, breaking, nats bool) {
 	t.Parallel()
 	var flags []string
@@ -47,93 +55,125 @@ func upgradeHosts(t *testing.T, breaking, nats bool) {
 		flags = onNATS(t)
 	}
 	f := newFleet(t, nextVersion(t, breaking), flags...)
-	always := []string{streamChats, hostTasks, liveChats} // whatever the schema
-	doors := []string{doorChats, doorTasks}               // of members at the first machine's server
-	all := slices.Concat(always, doors)
-	for _, id := range slices.Concat(all, []string{otherChats, longCommand, longModel, longSetup}) {
-		f.lab.thread(id)
+	u := upgrade{
+		load:     &load{fleet: f, stop: make(chan struct{}), by: map[string][]string{}, read: map[string]string{}},
+		breaking: breaking, nats: nats,
 	}
-	f.lab.sql("update threads set agent_id = '" + piet + "', status = 'idle' where id = '" + liveChats + "'")
-	f.first.start()
-	l := f.beginLong()
-	defer l.end() // before the machines end, where the test fails
-	l.begin(all...)
-	f.progress(2, all...)
-
-	f.record.enter(phaseWaiting)
-	f.then.start()
-	if nats {
-		l.begin(otherChats) // refused until the database is migrated
-	}
-	until(t, "a second machine that waits", func() bool {
-		return strings.Count(f.then.workerLogs(), "(it lacks 000") == 2
-	})
-	f.progress(2, all...)
-
-	f.record.enter(phaseMigrating)
-	f.then.arbe(f.next, "db", "migrate")
-	until(t, "a second machine that works", func() bool {
-		logs := f.then.workerLogs()
-		return strings.Contains(logs, "launching the runs of tasks") && strings.Contains(logs, "answering on threads")
-	})
-	f.record.enter(phaseMigrated)
+	u.free = []string{streamChats, hostTasks, liveChats}
+	doors := []string{doorChats, doorTasks} // for members at the first machine's server
+	u.work = slices.Concat(u.free, doors)
 	if !breaking {
-		always = all
+		u.free = u.work
 	}
-	if nats {
-		always, all = append(always, otherChats), append(all, otherChats)
+	for _, id := range slices.Concat(u.work, []string{otherChats, longCommand, longModel, longSetup}) {
+		u.lab.thread(id)
 	}
-	asked := [2]int{len(f.first.model.Requests()), len(f.then.model.Requests())}
-	f.progress(2, always...)
-	f.endLong(l)
-	until(t, "bots of both machines", func() bool { // of the second one, where the first one can't
-		return (breaking || len(f.first.model.Requests()) > asked[0]) && len(f.then.model.Requests()) > asked[1]
+	u.lab.sql("update threads set agent_id = '" + piet + "', status = 'idle' where id = '" + liveChats + "'")
+	u.first.start()
+	u.beginLong()
+	defer u.end() // before the machines end, also where the test fails
+	u.begin(u.work...)
+	got, stop := u.follow(streamChats)
+	defer stop()
+	u.progress(2, u.work...)
+	u.arrive()
+	u.migrate()
+	former := u.first.logs()
+	u.replace()
+	until(t, "a reader that has all", func() bool {
+		var want []string
+		for _, e := range u.first.entries(streamChats) {
+			want = append(want, e.ID)
+		}
+		return slices.Equal(got(), want)
 	})
-	former := f.first.logs()
+	u.check(u.load, breaking, former)
+}
 
-	f.record.enter(phaseReplacing)
-	f.first.upgrade(f.next)
-	f.record.enter(phaseReplaced)
-	f.progress(2, all...)
-	l.end()
-	f.first.arbe(f.next, "say", "--end", liveChats)
-	f.first.ends(liveChats, thread.StatusCompleted)
-	f.check(l, breaking, former)
+// arrive starts the second machine, which waits for the database to be migrated.
+func (u *upgrade) arrive() {
+	u.t.Helper()
+	u.record.enter(phaseWaiting)
+	u.then.start()
+	if u.nats {
+		u.begin(otherChats) // refused until the database is migrated
+	}
+	until(u.t, "a second machine that waits", func() bool {
+		return strings.Count(u.then.workerLogs(), "(it lacks 000") == 2
+	})
+	u.progress(2, u.work...)
+}
+
+// migrate migrates the database by the second machine's version, and waits until that machine works, and has done what
+// the first one has begun and can't end.
+func (u *upgrade) migrate() {
+	u.t.Helper()
+	u.record.enter(phaseMigrating)
+	u.then.arbe(u.next, "db", "migrate")
+	wants := []string{"launching the runs of tasks", "answering on threads"}
+	if u.nats {
+		wants = append(wants, "database open")
+	}
+	until(u.t, "a second machine that works", func() bool {
+		logs := u.then.logs()
+		return !slices.ContainsFunc(wants, func(line string) bool { return !strings.Contains(logs, line) })
+	})
+	u.record.enter(phaseMigrated)
+	if u.nats {
+		u.free, u.work = append(u.free, otherChats), append(u.work, otherChats)
+	}
+	asked := [2]int{len(u.first.model.Requests()), len(u.then.model.Requests())}
+	u.progress(2, u.free...)
+	u.endLong()
+	until(u.t, "bots of both machines", func() bool { // of the second one, where the first one can't
+		return (u.breaking || len(u.first.model.Requests()) > asked[0]) && len(u.then.model.Requests()) > asked[1]
+	})
+}
+
+// replace replaces the programs of the first machine, and ends the work.
+func (u *upgrade) replace() {
+	u.t.Helper()
+	u.record.enter(phaseReplacing)
+	u.first.upgrade(u.next)
+	u.record.enter(phaseReplaced)
+	u.progress(2, u.work...)
+	u.end()
+	u.record.enter("checking")
+	u.first.arbe(u.next, "say", "--end", liveChats)
+	u.first.ends(liveChats, thread.StatusCompleted)
 }
 
 // beginLong begins the work that lasts until endLong, and a live run.
-func (f *fleet) beginLong() *load {
-	f.t.Helper()
-	l := &load{fleet: f, stop: make(chan struct{}), by: map[string][]string{}, next: map[string]string{}}
-	write(f.t, f.first.plan+"."+liveChats, "converse "+filepath.Join(f.gate, "messages"))
-	f.first.arbe(f.now, "launch", "--thread", liveChats, "--environment", "base", "--live", "--", "the task")
+func (l *load) beginLong() {
+	l.t.Helper()
+	write(l.t, l.first.plan+"."+liveChats, "converse "+filepath.Join(l.gate, "messages"))
+	l.first.arbe(l.now, "launch", "--thread", liveChats, "--environment", "base", "--live", "--", "the task")
 	for id, text := range map[string]string{longCommand: "@piet run the command", longModel: "@piet think about it"} {
-		if err := l.post(f.first, id, id+".0", text); err != nil {
-			f.t.Fatal(err)
+		if err := l.post(l.first, id, id+".0", text); err != nil {
+			l.t.Fatal(err)
 		}
 		l.made(id, id+".0")
 	}
-	task := f.first.arbe(f.now, "delegate", longSetup, "--author", ann, "--environment", "slow", "--", "do it")
+	task := l.first.arbe(l.now, "delegate", longSetup, "--author", ann, "--environment", "slow", "--", "do it")
 	l.made(longSetup, task)
 	for _, gate := range []string{longCommand, longModel, longSetup} {
-		f.begun(gate)
+		l.begun(gate)
 	}
-	return l
 }
 
 // endLong opens the gates of the long work, and waits for its end.
-func (f *fleet) endLong(l *load) {
-	f.t.Helper()
+func (l *load) endLong() {
+	l.t.Helper()
 	for _, gate := range []string{longCommand, longModel, longSetup} {
-		f.open(gate)
+		l.open(gate)
 	}
 	for _, id := range []string{longCommand, longModel} {
 		if err := l.wait(id, func(e thread.Entry) bool { return answers(e, id+".0") }); err != nil {
-			f.t.Fatal(err)
+			l.t.Fatal(err)
 		}
 	}
 	if err := l.result(longSetup, l.of(longSetup)[0]); err != nil {
-		f.t.Fatal(err)
+		l.t.Fatal(err)
 	}
 }
 

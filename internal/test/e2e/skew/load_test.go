@@ -29,7 +29,7 @@ const (
 
 // Times between two steps of a loop.
 const (
-	restOfChats = 300 * time.Millisecond
+	restOfChats = 600 * time.Millisecond
 	restOfTasks = time.Second
 )
 
@@ -41,7 +41,7 @@ type load struct {
 	all  sync.WaitGroup
 	mu   sync.Mutex
 	by   map[string][]string // of each loop: the ids of its chats, or the threads of its tasks
-	next map[string]string   // offset of each thread, behind what was waited for
+	read map[string]string   // offset of each thread, behind what was waited for
 }
 
 // begin begins loops.
@@ -99,7 +99,7 @@ func (l *load) step(loop string, n int) error {
 	case liveChats:
 		text := fmt.Sprint("chat ", n, " for the live run")
 		at := l.first
-		if l.then.serves && n%2 == 1 && l.then.server != nil {
+		if l.then.serves && n%2 == 1 && l.migrated() {
 			at = l.then
 		}
 		if err := l.post(at, loop, key, text); err != nil {
@@ -140,6 +140,11 @@ func (l *load) step(loop string, n int) error {
 	return l.wait(loop, func(e thread.Entry) bool { return answers(e, id) })
 }
 
+// migrated reports whether the second machine works.
+func (l *load) migrated() bool {
+	return slices.Contains([]string{phaseMigrated, phaseReplacing, phaseReplaced}, l.record.now())
+}
+
 // answers reports whether an entry is the end of a reaction that answers a chat.
 func answers(e thread.Entry, chat string) bool {
 	var p thread.ReactionFinished
@@ -175,11 +180,12 @@ func (l *load) result(parent, id string) error {
 // database, else by those of the first one.
 func (l *load) command(args ...string) (out string, err error) {
 	for {
-		phase, m := l.record.now(), l.first
+		phase := l.record.now()
+		m, v := l.first, l.now
 		if phase != phaseBefore && phase != phaseWaiting {
-			m = l.then
+			m, v = l.then, l.next
 		}
-		out, status := result(l.t, m.command(m.v, args...))
+		out, status := result(m.command(v, args...))
 		switch {
 		case status == 0:
 			return out, nil
@@ -194,7 +200,7 @@ func (l *load) command(args ...string) (out string, err error) {
 }
 
 // between is the time between two tries of a request.
-const between = 50 * time.Millisecond
+const between = 150 * time.Millisecond
 
 // door posts for ann with a key at the door of a machine's server, until it is accepted, and returns the answer. The
 // record has each other answer.
@@ -244,6 +250,33 @@ func (l *load) post(m *machine, id, entry, text string) error {
 	return fmt.Errorf("%s is never accepted", entry)
 }
 
+// follow follows a thread as a person's program does, until stop is called. ids returns the entries that it got.
+func (f *fleet) follow(id string) (ids func() []string, stop func()) {
+	var mu sync.Mutex
+	var all []string
+	ctx, cancel := context.WithCancel(f.t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- f.first.client(id).Follow(ctx, "0", func(e thread.Entry) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, e.ID)
+			return nil
+		}, nil)
+	}()
+	ids = func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+	return ids, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			f.t.Errorf("the reader of %s: %v", id, err)
+		}
+	}
+}
+
 // client returns a client that may write a thread.
 func (s *site) client(id string) *client.Client {
 	return &client.Client{
@@ -256,25 +289,26 @@ func (l *load) wait(id string, meant func(thread.Entry) bool) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
 	l.mu.Lock()
-	next := cmp.Or(l.next[id], "0")
+	next := cmp.Or(l.read[id], "0")
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.next[id] = next
+		l.read[id] = next
 	}()
 	for found := false; !found; {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("waited in vain on thread %s: %w", id, err)
 		}
-		page, err := l.first.client(id).Read(ctx, next, false, func(e thread.Entry) error {
+		page, err := l.first.client(id).Read(ctx, next, true, func(e thread.Entry) error {
 			found = found || meant(e)
 			return nil
 		})
-		if err == nil { // a server that is replaced gives none
-			next = page.Next
+		if err != nil { // a server that is replaced, or a thread without entries
+			pause.For(ctx, between)
+			continue
 		}
-		pause.For(ctx, between)
+		next = page.Next
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long anything may take. What takes longer has failed.
-const patience = 1 * time.Minute
+const patience = 5 * time.Minute
 
 // until waits for something that must come.
 func until(t *testing.T, what string, f func() bool) {

@@ -6,14 +6,33 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"arbe.0sk.ar/runner/internal/test/built"
 )
 
-// nextVersion builds the next release as it could be: this tree with another number, and with one more step of the
+// nexts are the next releases that have been built, by whether their step of the schema is breaking.
+var nexts = struct {
+	sync.Mutex
+	by map[bool]version
+}{by: map[bool]version{}}
+
+// nextVersion returns the next release as it could be: this tree with another number, and with one more step of the
 // schema. A step that only adds needs what the one before it needs; a breaking one needs itself.
 func nextVersion(t *testing.T, breaking bool) version {
+	t.Helper()
+	nexts.Lock()
+	defer nexts.Unlock()
+	v, built := nexts.by[breaking]
+	if !built {
+		v = buildNext(t, breaking)
+		nexts.by[breaking] = v
+	}
+	return v
+}
+
+func buildNext(t *testing.T, breaking bool) version {
 	t.Helper()
 	const folder = "host/control/migrations"
 	steps, err := os.ReadDir(filepath.Join(root, folder))
@@ -37,7 +56,11 @@ func nextVersion(t *testing.T, breaking bool) version {
 	catalog := string(read(t, filepath.Join(root, "host/control/catalog.txt")))
 	catalog += "table threads\tcolumn: next_note text not null default 'none'::text\n"
 
-	v := version{bin: t.TempDir()}
+	bin, err := os.MkdirTemp("", "arbe-next-") // it goes with the folder of all tests
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := version{bin: bin}
 	major, rest, _ := strings.Cut(strings.TrimSpace(string(read(t, filepath.Join(root, "VERSION")))), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	m, err := strconv.Atoi(minor)

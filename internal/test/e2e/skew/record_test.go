@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
 // record has what happened to requests, and how far loops have come.
@@ -12,20 +13,23 @@ type record struct {
 	phase   string
 	refused map[refusal]int
 	steps   map[string]int // of each loop
+	began   time.Time      // of the phase
+	took    string         // by the phases so far
 }
 
 // refusal is an answer to a request that is none of success.
 type refusal struct{ phase, server, what string }
 
 func newRecord() *record {
-	return &record{phase: "before", refused: map[refusal]int{}, steps: map[string]int{}}
+	return &record{phase: "before", refused: map[refusal]int{}, steps: map[string]int{}, began: time.Now()}
 }
 
 // enter begins a phase.
 func (r *record) enter(phase string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.phase = phase
+	r.took += fmt.Sprintf("%s %.1f s, ", r.phase, time.Since(r.began).Seconds())
+	r.phase, r.began = phase, time.Now()
 }
 
 // refuse counts an answer, in the phase in which the request began or in the one in which it was answered.

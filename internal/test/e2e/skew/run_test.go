@@ -144,7 +144,7 @@ func hydrated(p *pair) {
 	b.plan("prompt", "call bash", "big 100000", "say done")
 	b.runs(p.first, "r1", "--", "do it")
 	file := filepath.Join(b.dir, "rebuilt")
-	if out, status := result(p.t, b.command(p.then, "r2", "hydrate", "--out", file)); status != 0 {
+	if out, status := result(b.command(p.then, "r2", "hydrate", "--out", file)); status != 0 {
 		p.t.Fatalf("hydrate: status %d\n%s", status, out)
 	}
 	got := strings.Split(strings.TrimSpace(string(read(p.t, file))), "\n")
@@ -171,10 +171,10 @@ func recovered(p *pair) {
 	killRun(p.t, id)
 	b.ends(run, -1)
 	until(p.t, "the lock of a dead runner is free", func() bool {
-		out, status := result(p.t, b.command(p.then, id, "status"))
+		out, status := result(b.command(p.then, id, "status"))
 		return status == 0 && !strings.HasPrefix(out, "running") && !strings.HasPrefix(out, "ending")
 	})
-	if out, status := result(p.t, b.command(p.then, id, "recover")); status != 0 {
+	if out, status := result(b.command(p.then, id, "recover")); status != 0 {
 		p.t.Fatalf("recover: status %d\n%s", status, out)
 	}
 	b.whole(b.session(id), thread.StatusCompleted)

@@ -1,16 +1,20 @@
 package dispatch_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"arbe.0sk.ar/runner/host/dispatch"
 	"arbe.0sk.ar/runner/host/model"
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -215,6 +219,53 @@ func TestManyThreads(t *testing.T) {
 		}
 		if most > 300 || api.n != threads {
 			t.Errorf("%d workers at once, %d requests", most, api.n)
+		}
+	})
+}
+
+// That the rows of no thread can be read is logged once, and so is that they can be again. What one thread alone has is
+// logged for that thread.
+func TestRowsAwayLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		var mu sync.Mutex
+		var failure error
+		r := room()
+		h := &dispatch.Host{
+			Instance: "i", Reactions: 4, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Threads: func(string) dispatch.Thread { return &board{t: t} },
+			Room: func(context.Context, string) (dispatch.Room, time.Time, bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return r, time.Time{}, true, failure
+			},
+		}
+		set := func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			failure = err
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		grew, ended := make(chan string), make(chan bool)
+		go func() {
+			h.Run(ctx, grew)
+			close(ended)
+		}()
+		for _, err := range []error{fmt.Errorf("read: %w", rows.ErrAway), nil, errors.New("broken")} {
+			set(err)
+			for i := range 20 {
+				grew <- fmt.Sprint("t", i)
+			}
+			time.Sleep(time.Minute)
+		}
+		stop()
+		<-ended
+		for line, want := range map[string]int{
+			"rows not read: threads wait": 1, "rows read again": 1, "a thread can't be worked on": 20,
+		} {
+			if got := strings.Count(log.String(), line); got != want {
+				t.Errorf("%q is logged %d times, want %d", line, got, want)
+			}
 		}
 	})
 }

@@ -56,6 +56,7 @@ type Host struct {
 	idle    map[*worker]bool     // of them, those that wait for their threads to grow
 	grown   []string             // threads that have grown, and that wait for a worker
 	waits   map[string]bool      // which these are
+	unread  bool                 // the rows of no thread can be read
 }
 
 // Bounds of the workers. One whose thread is quiet keeps what it has read for a while, unless another thread waits.

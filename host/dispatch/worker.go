@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -27,6 +28,7 @@ type worker struct {
 	upto    string               // the offset that was settled last; "" for none
 	absent  bool                 // nobody answers on the thread
 	failing bool
+	unread  bool // for the rows can't be read
 }
 
 // wake has the worker look at its thread again.
@@ -82,15 +84,41 @@ func (w *worker) wait(ctx context.Context, due time.Time) {
 	}
 }
 
-// report logs that a thread can't be worked on, and that it can be again.
+// report logs that a thread can't be worked on, and that it can be again. Where the rows of no thread can be read, that
+// is logged once.
 func (w *worker) report(err error) {
+	unread := rows.IsUnserved(err)
 	switch {
-	case err != nil && !w.failing:
+	case unread:
+		w.lost(err)
+	case err == nil && w.unread: // a worker that has failed begins with the rows
+		w.found()
+	case err != nil && (!w.failing || w.unread):
 		w.Log.Warn("a thread can't be worked on, and is tried again", "thread", w.id, "error", err)
 	case err == nil && w.failing:
 		w.Log.Info("a thread is worked on again", "thread", w.id)
 	}
-	w.failing = err != nil
+	w.failing, w.unread = err != nil, unread
+}
+
+// lost notes that the rows of no thread can be read.
+func (h *Host) lost(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.unread {
+		h.Log.Warn("rows not read: threads wait, and are tried again", "error", err)
+	}
+	h.unread = true
+}
+
+// found notes that the rows of a thread were read.
+func (h *Host) found() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unread {
+		h.Log.Info("rows read again")
+	}
+	h.unread = false
 }
 
 // absentFor is how often a thread on which nobody answers is looked at while it grows.

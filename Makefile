@@ -171,6 +171,12 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 		dir=$$(dirname $$(grep -rlE --include='*_test.go' "^func $$f\(" .)); \
 		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$dir; done
 
+# Tests hold the parts that this writes: internal/test/generated lists them.
+.PHONY: docs
+docs: build $(PG) ## the generated parts of the documents
+	go test -count=1 -trimpath ./internal/test/wire -update
+	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDoors ./internal/test/scripts -update
+
 .PHONY: captures
 captures: build agents ## docs/SCREENS.md: what a terminal shows of real runs; needs tmux
 	go run ./internal/test/captures $(BIN) docs/SCREENS.md

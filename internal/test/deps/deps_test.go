@@ -111,6 +111,7 @@ var may = map[string][]string{
 	"internal/test/output":      {},
 	"internal/test/port":        {},
 	"internal/test/program":     {},
+	"internal/test/generated":   {},
 	"internal/test/hostile":     {"thread"},
 	"internal/test/reaction":    {"thread"},
 	"internal/test/house":       {},

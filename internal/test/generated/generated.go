@@ -18,6 +18,7 @@ var Parts = map[string]string{
 	"names":    "PAYLOADS.md", // internal/test/wire: from thread/scan.go
 	"api":      "API.md",      // internal/test/wire: from openapi.yaml
 	"client":   "PROTOCOL.md", // internal/test/wire: examples/client.ts
+	"commands": "COMMANDS.md", // internal/test/e2e/docs: the helps of both programs
 	"recipe":   "RECIPES.md",  // internal/test/wire: from environment.schema.json
 	"settings": "HOUSES.md",   // internal/test/wire: from dispatch.schema.json
 	"doors":    "API.md",      // internal/test/scripts: what a real server answers

@@ -57,7 +57,8 @@ func TestParts(t *testing.T) {
 			found[m[1]] = true
 		}
 	})
-	if want, got := slices.Sorted(maps.Keys(generated.Parts)), slices.Sorted(maps.Keys(found)); !slices.Equal(want, got) {
+	want, got := slices.Sorted(maps.Keys(generated.Parts)), slices.Sorted(maps.Keys(found))
+	if !slices.Equal(want, got) {
 		t.Errorf("parts: %s; held by tests: %s", strings.Join(want, ", "), strings.Join(got, ", "))
 	}
 }

@@ -17,6 +17,9 @@ var Parts = map[string]string{
 	"payloads":  "PAYLOADS.md",    // internal/test/wire: from entry.schema.json and testdata/threads
 	"names":     "PAYLOADS.md",    // internal/test/wire: from thread/scan.go
 	"api":       "API.md",         // internal/test/wire: from openapi.yaml
+	"ids":       "PAYLOADS.md",    // internal/test/wire: from entry.schema.json
+	"classes":   "OUTCOMES.md",    // internal/test/wire: from entry.schema.json
+	"tokens":    "API.md",         // internal/test/wire: from openapi.yaml
 	"client":    "PROTOCOL.md",    // internal/test/wire: examples/client.ts
 	"commands":  "COMMANDS.md",    // internal/test/e2e/docs: the helps of both programs
 	"variables": "ENVIRONMENT.md", // internal/test/e2e/docs: the flags in those helps

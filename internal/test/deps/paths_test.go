@@ -70,7 +70,8 @@ func TestCodePaths(t *testing.T) {
 			}
 			for _, m := range mentioned.FindAllStringSubmatch(text, -1) {
 				at := m[1]
-				if bare := !strings.HasPrefix(at, "docs/"); bare && strings.HasSuffix(name, "_test.go") || at == "AGENTS.md" {
+				bare := !strings.HasPrefix(at, "docs/")
+				if bare && strings.HasSuffix(name, "_test.go") || at == "AGENTS.md" {
 					continue // of others
 				}
 				found++

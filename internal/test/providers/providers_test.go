@@ -5,7 +5,10 @@ package providers_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +35,7 @@ import (
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/test/built"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
+	"arbe.0sk.ar/runner/internal/test/generated"
 	"arbe.0sk.ar/runner/internal/test/surroundings"
 	"arbe.0sk.ar/runner/session"
 	"arbe.0sk.ar/runner/thread"
@@ -371,9 +376,14 @@ func TestAddAProvider(t *testing.T) {
 			t.Errorf("docs/ADD-A-PROVIDER.md lacks `%s`", word)
 		}
 	}
-	names := `["` + strings.Join(providers.All().Names(), `", "`) + `"]`
-	if !strings.Contains(read(t, "environment.schema.json"), `"enum": `+names) {
-		t.Errorf("docs/environment.schema.json: want the runtimes %s", names)
+	var schema struct {
+		Properties struct{ Runtime struct{ Enum []string } }
+	}
+	if err := json.Unmarshal([]byte(read(t, "environment.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if want := providers.All().Names(); !slices.Equal(schema.Properties.Runtime.Enum, want) {
+		t.Errorf("docs/environment.schema.json has the runtimes %v, want %v", schema.Properties.Runtime.Enum, want)
 	}
 }
 
@@ -384,4 +394,36 @@ func read(t *testing.T, doc string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+var update = flag.Bool("update", false, "write the table of docs/PROVIDERS.md")
+
+// The published table of providers is that of their kinds.
+func TestTable(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| provider | a box is | wall | this machine | idle timer | wakes | survives a stop | relabels | " +
+		"takes | reads |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	yes := func(is bool) string { return map[bool]string{true: "yes", false: "no"}[is] }
+	for _, k := range providers.All() {
+		var takes, reads []string
+		for _, o := range k.Takes {
+			text := "`" + string(o) + "`"
+			if k.ByImage && o == sandbox.OptionResources {
+				text += " with an image"
+			}
+			takes = append(takes, text)
+		}
+		for _, v := range k.Needs {
+			text := "`" + v.Name + "`"
+			if v.Required {
+				text += " (required)"
+			}
+			reads = append(reads, text)
+		}
+		is := k.Traits
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", k.Name, k.Summary, yes(is.Isolated),
+			yes(is.SameMachine), yes(is.IdleTimer), yes(is.Wakes), yes(is.Survives), yes(is.Relabels),
+			strings.Join(takes, ", "), strings.Join(reads, ", "))
+	}
+	generated.Hold(t, "../../../docs", "providers", b.String(), *update)
 }

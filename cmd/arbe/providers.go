@@ -91,7 +91,7 @@ func (b *boxes) ask(ctx context.Context, kind sandbox.Kind) providerHere {
 		here.Version, err = p.Works(limited)
 	}
 	if here.Works = err == nil; err != nil {
-		here.Error = err.Error()
+		here.Error, here.Version = err.Error(), ""
 	}
 	return here
 }

@@ -230,7 +230,7 @@ func TestProbe(t *testing.T) {
 	}
 	for _, state := range []string{"stopped", "archived", "pulling_snapshot", "resizing", "unknown"} {
 		f.fake.SetState(b.Ref().ID, state, "")
-		probe(sandbox.Live, state)
+		probe(sandbox.Asleep, state)
 	}
 	for _, state := range []string{"error", "build_failed"} {
 		f.fake.SetState(b.Ref().ID, state, "the reason")

@@ -60,8 +60,7 @@ func (k Kind) Has(o Option) bool { return slices.Contains(k.Takes, o) }
 func (k Kind) Refuse(o Options) error {
 	for _, option := range AllOptions() {
 		if o.names(option) && !k.Has(option) {
-			const text = "%s: a %s box has none, as it is %s: see arbe sandbox providers"
-			return fmt.Errorf(text, option, k.Name, k.Summary)
+			return fmt.Errorf("%s: a %s box has none: it is %s", option, k.Name, k.Summary)
 		}
 	}
 	if r := o.Resources; r.CPU < 0 || r.Memory < 0 || r.Disk < 0 {

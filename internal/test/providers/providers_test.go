@@ -307,7 +307,7 @@ func TestInventedLacks(t *testing.T) {
 	}{
 		{
 			"an image", func(t *launch.Task) { t.Box.Image = "node:22" },
-			"image: a cave box has none, as it is a hole in a rock: see arbe sandbox providers",
+			"image: a cave box has none: it is a hole in a rock",
 		},
 		{
 			"a repository", func(t *launch.Task) {

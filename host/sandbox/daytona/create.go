@@ -75,6 +75,7 @@ func (p *Provider) check(o sandbox.Options) (repo repository, err error) {
 	server := cmp.Or(o.GitHub, p.conf.GitHub)
 	if o.Repo != "" {
 		if sandbox.IsPath(o.Repo) {
+			//lint:ignore ST1005 it begins with a name
 			return repo, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
 		}
 		if repo.owner, repo.name, err = sandbox.ParseRepo(o.Repo, server); err != nil {

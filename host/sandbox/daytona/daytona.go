@@ -51,6 +51,7 @@ const Medium = "daytona-medium"
 // New returns the provider whose boxes are Daytona's.
 func New(c Config) (*Provider, error) {
 	if c.Key == "" {
+		//lint:ignore ST1005 it begins with a name
 		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)")
 	}
 	c.URL = strings.TrimRight(cmp.Or(c.URL, DefaultURL), "/")

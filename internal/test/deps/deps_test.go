@@ -124,7 +124,7 @@ var may = map[string][]string{
 	"internal/test/stress":      {},
 	"internal/test/debian":      {"internal/test/agents"},
 	"internal/test/dockerd":     {"internal/test/debian"},
-	"internal/test/demo":        {"internal/test/demo/stage"},
+	"internal/test/demo":        {"internal/test/agents", "internal/test/demo/stage"},
 	"internal/test/demo/stage":  {"internal/test/agents", "internal/test/model", "internal/test/postgres"},
 	"internal/test/demobots":    {"internal/test/agents", "internal/test/demo/stage", "internal/test/model"},
 	"internal/test/demohouse":   {"internal/test/agents", "internal/test/demo/stage"},

@@ -14,16 +14,19 @@ import (
 
 // Parts has the page of each part, by the part's name.
 var Parts = map[string]string{
-	"payloads": "PAYLOADS.md", // internal/test/wire: from entry.schema.json and testdata/threads
-	"names":    "PAYLOADS.md", // internal/test/wire: from thread/scan.go
-	"api":      "API.md",      // internal/test/wire: from openapi.yaml
-	"client":   "PROTOCOL.md", // internal/test/wire: examples/client.ts
-	"commands": "COMMANDS.md", // internal/test/e2e/docs: the helps of both programs
-	"recipe":   "RECIPES.md",  // internal/test/wire: from environment.schema.json
-	"settings": "HOUSES.md",   // internal/test/wire: from dispatch.schema.json
-	"doors":    "API.md",      // internal/test/scripts: what a real server answers
-
-	"providers": "PROVIDERS.md", // internal/test/providers: from host/sandbox/providers
+	"payloads":  "PAYLOADS.md",    // internal/test/wire: from entry.schema.json and testdata/threads
+	"names":     "PAYLOADS.md",    // internal/test/wire: from thread/scan.go
+	"api":       "API.md",         // internal/test/wire: from openapi.yaml
+	"ids":       "PAYLOADS.md",    // internal/test/wire: from entry.schema.json
+	"classes":   "OUTCOMES.md",    // internal/test/wire: from entry.schema.json
+	"tokens":    "API.md",         // internal/test/wire: from openapi.yaml
+	"client":    "PROTOCOL.md",    // internal/test/wire: examples/client.ts
+	"commands":  "COMMANDS.md",    // internal/test/e2e/docs: the helps of both programs
+	"variables": "ENVIRONMENT.md", // internal/test/e2e/docs: the flags in those helps
+	"recipe":    "RECIPES.md",     // internal/test/wire: from environment.schema.json
+	"settings":  "HOUSES.md",      // internal/test/wire: from dispatch.schema.json
+	"doors":     "API.md",         // internal/test/scripts: what a real server answers
+	"providers": "PROVIDERS.md",   // internal/test/providers: from host/sandbox/providers
 }
 
 func begin(name string) string { return fmt.Sprintf("<!-- make docs writes this part: %s -->\n", name) }

@@ -19,17 +19,6 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of docs")
 
-const pagePath = root + "/docs/PROTOCOL.md"
-
-func page(t *testing.T) string {
-	t.Helper()
-	b, err := os.ReadFile(pagePath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
 // TestPageClient holds that docs/PROTOCOL.md shows the client that tests run.
 func TestPageClient(t *testing.T) {
 	b, err := os.ReadFile(root + "/docs/examples/client.ts")
@@ -39,8 +28,8 @@ func TestPageClient(t *testing.T) {
 	generated.Hold(t, root+"/docs", "client", "```ts\n"+string(b)+"```", *update)
 }
 
-// TestPageIDs holds that docs/PROTOCOL.md has the ids of a run's entries, as thread.RunOf takes them.
-func TestPageIDs(t *testing.T) {
+// TestIDs holds that docs/entry.schema.json has the ids of a run's entries, as thread.RunOf takes them.
+func TestIDs(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), root+"/thread/ids.go", nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
@@ -62,14 +51,21 @@ func TestPageIDs(t *testing.T) {
 		}
 		return true
 	})
+	d, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
 	got := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| (`<runId>\\.[^|]*) \\|").FindAllStringSubmatch(page(t), -1) {
-		for _, id := range strings.Split(strings.ReplaceAll(m[1], "`", ""), ", ") {
-			got[strings.TrimPrefix(id, "<runId>")] = true
+	id := d.definition("stored")["properties"].(map[string]any)["id"].(map[string]any)
+	for _, row := range id["x-ids"].([]any) {
+		for _, name := range strings.Split(strings.ReplaceAll(row.(map[string]any)["id"].(string), "`", ""), ", ") {
+			if of, is := strings.CutPrefix(name, "<runId>"); is {
+				got[of] = true
+			}
 		}
 	}
 	if diff := cmp.Diff(sorted(want), sorted(got)); diff != "" {
-		t.Errorf("ids of thread/ids.go (-), and of docs/PROTOCOL.md (+):\n%s", diff)
+		t.Errorf("ids of thread/ids.go (-), and of docs/entry.schema.json (+):\n%s", diff)
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 var update = flag.Bool("update", false, "write the generated parts of docs")
 
 // TestDocCommands looks for each command and flag that a document names in the help of the programs, and holds the
-// table of all commands in docs/COMMANDS.md.
+// tables of all commands in docs/COMMANDS.md, and of the variables that have flags in docs/ENVIRONMENT.md.
 func TestDocCommands(t *testing.T) {
 	t.Parallel()
 	docs, err := filepath.Glob("../../../../*.md")
@@ -41,6 +41,7 @@ func TestDocCommands(t *testing.T) {
 	h.read(t, "arbe")
 	h.read(t, "arbe-pi-runner")
 	generated.Hold(t, "../../../../docs", "commands", h.table(), *update)
+	generated.Hold(t, "../../../../docs", "variables", h.variables(t), *update)
 	named := 0
 	for _, path := range append(docs, more...) {
 		b, err := os.ReadFile(path)
@@ -67,7 +68,11 @@ type help struct {
 	usage string   // what it does
 	flags []string // in the order of the help, without those of all commands
 	all   []string // with those
+	vars  []boundVariable
 }
+
+// boundVariable is a variable that has a flag of the same meaning.
+type boundVariable struct{ name, flag, meaning string }
 
 // read reads the help of a command and of those below it.
 func (h helps) read(t *testing.T, words ...string) {
@@ -87,6 +92,7 @@ func (h helps) read(t *testing.T, words ...string) {
 		usage: strings.Join(strings.Fields(usage), " "),
 		flags: named(own),
 		all:   option.FindAllString(options, -1),
+		vars:  bound(options),
 	}
 	_, commands, _ := strings.Cut(head, "\nCommands:\n")
 	for line := range strings.Lines(commands) {
@@ -121,6 +127,56 @@ func (h helps) table() string {
 			flags = "`" + strings.Join(h[name].flags, "`, `") + "`"
 		}
 		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", name, h[name].usage, flags)
+	}
+	return out.String()
+}
+
+// withVariable is a flag in a help, its lines joined: its name, its value's name, what it does, and its variable.
+var withVariable = regexp.MustCompile(`^(--[a-z-]+) ([A-Z]\S*) (.*) \[\$([A-Z_]+)\]$`)
+
+// bound returns the variables in the flags of a help.
+func bound(options string) (all []boundVariable) {
+	for _, entry := range strings.Split(options, "\n  -") {
+		entry, _, _ = strings.Cut("-"+entry, "\n\n")
+		if m := withVariable.FindStringSubmatch(strings.Join(strings.Fields(entry), " ")); m != nil {
+			all = append(all, boundVariable{name: m[4], flag: m[1] + " " + m[2], meaning: m[3]})
+		}
+	}
+	return all
+}
+
+// variables returns the table of variables that have flags, but for those that docs/ENVIRONMENT.md explains otherwise.
+func (h helps) variables(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../../../docs/ENVIRONMENT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, after, _ := generated.Cut(string(page), "variables")
+	programs, seen := map[string][]string{}, map[boundVariable]int{}
+	for _, command := range slices.Sorted(maps.Keys(h)) {
+		program, _, _ := strings.Cut(command, " ")
+		for _, v := range h[command].vars {
+			if strings.Contains(before+after, "`"+v.name+"`") {
+				continue
+			}
+			if !slices.Contains(programs[v.name], "`"+program+"`") {
+				programs[v.name] = append(programs[v.name], "`"+program+"`")
+			}
+			seen[v]++
+		}
+	}
+	usual := map[string]boundVariable{} // in most commands
+	for v, n := range seen {
+		if most := usual[v.name]; n > seen[most] || n == seen[most] && v.meaning < most.meaning {
+			usual[v.name] = v
+		}
+	}
+	var out strings.Builder
+	out.WriteString("| variable | read by | flag | meaning |\n|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(usual)) {
+		fmt.Fprintf(&out, "| `%s` | %s | `%s` | %s |\n", name, strings.Join(programs[name], ", "), usual[name].flag,
+			usual[name].meaning)
 	}
 	return out.String()
 }

@@ -46,6 +46,10 @@ func TestFullDocs(t *testing.T) {
 	}
 }
 
+// scripted are the files that name the scripted model to pi in a box, in place of its own provider.
+const scripted = " --file ~/.pi/agent/models.json:.pi/agent/models.json" +
+	" --file ~/.pi/agent/settings.json:.pi/agent/settings.json"
+
 // typed runs a block's commands.
 func typed(t *testing.T, block string) {
 	haiku := model.Tool{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "a haiku"}}
@@ -69,6 +73,9 @@ func typed(t *testing.T, block string) {
 		}
 		command = strings.ReplaceAll(command, "8787", "$PORT") // the default port may be taken here
 		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
+		if !strings.Contains(command, "models.json") { // which names the scripted model
+			command = strings.Replace(command, "--env "+agents.KeyVar, "--env "+agents.KeyVar+scripted, 1)
+		}
 		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:0 2>>server.log &", 1) + "\n"
 		if strings.Contains(command, "arbe serve") { // a person is not that fast
 			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\nPORT=$(sed 's/.*://' " +

@@ -182,6 +182,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 docs: build $(PG) ## the generated parts of the documents
 	go test -count=1 -trimpath ./internal/test/wire -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDoors ./internal/test/scripts -update
+	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestTable ./internal/test/providers -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDocCommands ./internal/test/e2e/docs -update
 
 .PHONY: captures

@@ -26,6 +26,7 @@ var Parts = map[string]string{
 	"recipe":    "RECIPES.md",     // internal/test/wire: from environment.schema.json
 	"settings":  "HOUSES.md",      // internal/test/wire: from dispatch.schema.json
 	"doors":     "API.md",         // internal/test/scripts: what a real server answers
+	"providers": "PROVIDERS.md",   // internal/test/providers: from host/sandbox/providers
 }
 
 func begin(name string) string { return fmt.Sprintf("<!-- make docs writes this part: %s -->\n", name) }

@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 	"arbe.0sk.ar/runner/internal/pause"
 )
 
@@ -23,7 +25,7 @@ type volume struct {
 }
 
 // mounts returns the volumes of a new box, each by its id. Daytona refuses those that are not ready.
-func (p *Daytona) mounts(ctx context.Context, volumes []Volume) (all []mount, err error) {
+func (p *Provider) mounts(ctx context.Context, volumes []sandbox.Volume) (all []mount, err error) {
 	for _, v := range volumes {
 		found, err := p.readyVolume(ctx, v.Name)
 		if err != nil {
@@ -35,7 +37,7 @@ func (p *Daytona) mounts(ctx context.Context, volumes []Volume) (all []mount, er
 }
 
 // readyVolume returns the volume with a name or an id, and waits while it is being made.
-func (p *Daytona) readyVolume(ctx context.Context, name string) (volume, error) {
+func (p *Provider) readyVolume(ctx context.Context, name string) (volume, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, volumeTimeout, fmt.Errorf("not ready within %v", volumeTimeout))
 	defer cancel()
 	for wait := p.pace; ; wait = min(wait*5/4, 20*p.pace) {
@@ -51,7 +53,7 @@ func (p *Daytona) readyVolume(ctx context.Context, name string) (volume, error) 
 		case v.State == "ready":
 			return v, nil
 		case v.State != "creating" && v.State != "pending_create":
-			why := strings.TrimSpace(v.State + " " + clip(v.ErrorReason))
+			why := strings.TrimSpace(v.State + " " + kit.Clip(v.ErrorReason))
 			return v, fmt.Errorf("daytona: the volume %s is %s", name, why)
 		}
 		if !pause.For(ctx, wait) {
@@ -62,7 +64,7 @@ func (p *Daytona) readyVolume(ctx context.Context, name string) (volume, error) 
 }
 
 // volume requests one volume. An answer about another one is an error.
-func (p *Daytona) volume(ctx context.Context, route, name string) (v volume, err error) {
+func (p *Provider) volume(ctx context.Context, route, name string) (v volume, err error) {
 	doing := "look at the volume " + name
 	err = p.do(ctx, request{
 		doing: doing, method: http.MethodGet, url: p.conf.URL + route + url.PathEscape(name), into: &v,

@@ -1,4 +1,4 @@
-package sandbox
+package local
 
 import (
 	"crypto/sha256"
@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/sandbox"
 )
 
 // place is the location of the boxes of one local provider. Each box's record has it as text, its id has a hash of it.
@@ -57,7 +59,7 @@ func (p place) String() string { return p.Path + " on " + p.Host }
 var localID = regexp.MustCompile(`\A(?:([0-9a-f]{12})-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\z`)
 
 // newID returns an id for a new box.
-func (p *Local) newID() (string, error) {
+func (p *Provider) newID() (string, error) {
 	id, err := uuid.NewV7()
 	return p.prefix + "-" + id.String(), err
 }
@@ -65,7 +67,7 @@ func (p *Local) newID() (string, error) {
 // at returns the folder of the box with the id; the folder does not exist if the box is gone. The error wraps
 // ErrForeign if the box is, or may be, one of another machine or folder. An id that does not match localID is
 // refused, since it could lead to any path.
-func (p *Local) at(id string) (string, error) {
+func (p *Provider) at(id string) (string, error) {
 	m := localID.FindStringSubmatch(id)
 	if m == nil {
 		return "", fmt.Errorf("%q is not the id of a local box", id)
@@ -80,11 +82,11 @@ func (p *Local) at(id string) (string, error) {
 	case m[1] == p.prefix, m[1] == "" && there:
 		return dir, nil
 	case m[1] == "":
-		return "", fmt.Errorf("the local box %s is not in %s: it is gone, or %w", id, p.place, ErrForeign)
+		return "", fmt.Errorf("the local box %s is not in %s: it is gone, or %w", id, p.place, sandbox.ErrForeign)
 	}
 	made := ""
 	if rec, err := readRecord(dir); err == nil { // the folder was moved here, or the machine renamed
 		made = ", made in " + rec.place.String()
 	}
-	return "", fmt.Errorf("the local box %s%s %w: this is %s", id, made, ErrForeign, p.place)
+	return "", fmt.Errorf("the local box %s%s %w: this is %s", id, made, sandbox.ErrForeign, p.place)
 }

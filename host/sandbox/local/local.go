@@ -1,4 +1,4 @@
-package sandbox
+package local
 
 import (
 	"context"
@@ -6,41 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 )
 
-// LocalName is the local provider's part of a Ref.
-const LocalName = "local"
-
-// Local is the provider whose boxes are folders of this machine. What runs in one is kept apart from others by its
-// folders alone. Its methods may be used concurrently.
-type Local struct {
+// Provider is the provider whose boxes are folders of this machine. Its methods may be used concurrently.
+type Provider struct {
 	dir    string
 	place  place
 	prefix string // of the ids of its boxes
 }
 
-// NewLocal returns the provider whose boxes are folders in dir, which it creates when needed. A box has the folders
-// home and work, a record with its options, and a list of detached processes. It ignores region and AutoStop, and
-// refuses image, snapshot, resources and volumes.
+// New returns the provider whose boxes are folders in dir, which it creates when needed. A box has the folders home and
+// work, a record with its options, and a list of detached processes. It ignores AutoStop: a folder costs nothing.
 //
 // The ids of its boxes name this machine and dir. Boxes of another machine or folder are foreign: Probe reports them as
 // Unknown, Open and Destroy refuse them (ErrForeign), and List leaves them out.
-func NewLocal(dir string) *Local {
+func New(dir string) *Provider {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs // an error means that the working directory is gone, and dir with it
 	}
-	p := &Local{dir: dir, place: here(dir)}
+	p := &Provider{dir: dir, place: here(dir)}
 	p.prefix = p.place.prefix()
 	return p
 }
-
-func (p *Local) Name() string { return LocalName }
 
 // record is the content of a box's box.json. It is written first and removed last, so List has every box.
 type record struct {
@@ -71,7 +65,7 @@ const leftAfter = time.Hour
 
 // tidy removes what processes that were killed have left: folders of boxes that are not whole, and empty ones of
 // earlier versions. What can't be removed now is left to the next call.
-func (p *Local) tidy() {
+func (p *Provider) tidy() {
 	entries, _ := os.ReadDir(p.dir) // none: nothing is left
 	for _, e := range entries {
 		path := filepath.Join(p.dir, e.Name())
@@ -89,15 +83,18 @@ func (p *Local) tidy() {
 }
 
 // Check returns an error for options that no local box can have. Create refuses them, too.
-func (p *Local) Check(o Options) error {
+func (p *Provider) Check(o sandbox.Options) error {
 	_, err := p.check(o)
 	return err
 }
 
 // check is Check, and returns the record of a box with the options.
-func (p *Local) check(o Options) (rec record, err error) {
-	rec = record{place: p.place, Labels: boxLabels(o), Env: o.Env, Created: time.Now().UTC()}
-	if err := checkEnv(o.Env); err != nil {
+func (p *Provider) check(o sandbox.Options) (rec record, err error) {
+	if err := Kind().Refuse(o); err != nil {
+		return rec, err
+	}
+	rec = record{place: p.place, Labels: o.AllLabels(), Env: o.Env, Created: time.Now().UTC()}
+	if err := sandbox.CheckEnv(o.Env); err != nil {
 		return rec, err
 	}
 	if o.Repo != "" {
@@ -105,23 +102,20 @@ func (p *Local) check(o Options) (rec record, err error) {
 			return rec, err
 		}
 	}
-	if err := checkBranch(o.Branch); err != nil {
+	if err := sandbox.CheckBranch(o.Branch); err != nil {
 		return rec, err
 	}
-	if err := o.checkLocal(); err != nil {
-		return rec, err
-	}
-	rec.Work, err = o.checkWork()
+	rec.Work, err = o.CheckWork()
 	return rec, err
 }
 
-func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
+func (p *Provider) Create(ctx context.Context, o sandbox.Options) (_ sandbox.Sandbox, err error) {
 	rec, err := p.check(o)
 	if err != nil {
 		return nil, err
 	}
-	o.Token = tokenFor(rec.Repo, o.GitHub, o.Token)
-	there, err := hasBranch(ctx, rec.Repo, o.Branch, o.Token)
+	o.Token = sandbox.TokenFor(rec.Repo, o.GitHub, o.Token)
+	there, err := kit.HasBranch(ctx, rec.Repo, o.Branch, o.Token)
 	if err != nil {
 		return nil, fmt.Errorf("create a local box: %w", err)
 	}
@@ -130,8 +124,8 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.step("creating the box")
-	b := &localBox{id: id, dir: filepath.Join(p.dir, id), rec: rec}
+	o.Step("creating the box")
+	b := &box{id: id, dir: filepath.Join(p.dir, id), rec: rec}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("create a local box: %w", err), b.destroy(context.WithoutCancel(ctx)))
@@ -141,29 +135,12 @@ func (p *Local) Create(ctx context.Context, o Options) (_ Sandbox, err error) {
 		return nil, err
 	}
 	if rec.Repo != "" {
-		o.step("cloning " + plain(rec.Repo))
+		o.Step("cloning " + kit.Plain(rec.Repo))
 		if err := b.clone(ctx, o.Branch, there, o.Token); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
-}
-
-// step reports a step to Progress.
-func (o Options) step(what string) {
-	if o.Progress != nil {
-		o.Progress(what)
-	}
-}
-
-// boxLabels returns the labels of a box with these options.
-func boxLabels(o Options) map[string]string {
-	labels := map[string]string{}
-	maps.Copy(labels, o.Labels)
-	if o.Ephemeral {
-		labels[LabelEphemeral] = "true"
-	}
-	return labels
 }
 
 // localRepo returns repo as an argument for git: the absolute path of a folder, or the address of org/repo on server.
@@ -172,11 +149,11 @@ func localRepo(repo, server string) (string, error) {
 	if err == nil {
 		return filepath.Abs(repo)
 	}
-	if isPath(repo) {
+	if sandbox.IsPath(repo) {
 		return "", err
 	}
-	if owner, name, err := ParseRepo(repo, server); err == nil {
-		return RepoAddress(server, owner, name), nil
+	if owner, name, err := sandbox.ParseRepo(repo, server); err == nil {
+		return sandbox.RepoAddress(server, owner, name), nil
 	}
 	if strings.HasPrefix(repo, "-") {
 		return "", fmt.Errorf("not a repository: %q", repo)
@@ -186,27 +163,27 @@ func localRepo(repo, server string) (string, error) {
 
 // Open returns the box with the id; ErrGone if there is no such box, ErrForeign if it is not of this machine and
 // folder.
-func (p *Local) Open(_ context.Context, id string) (Sandbox, error) {
+func (p *Provider) Open(_ context.Context, id string) (sandbox.Sandbox, error) {
 	dir, err := p.at(id)
 	if err != nil {
 		return nil, err
 	}
 	rec, err := readRecord(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open the local box %s: %w", id, ErrGone)
+		return nil, fmt.Errorf("open the local box %s: %w", id, sandbox.ErrGone)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the local box %s: %w", id, err)
 	}
-	return &localBox{id: id, dir: dir, rec: rec}, nil
+	return &box{id: id, dir: dir, rec: rec}, nil
 }
 
-func (p *Local) Destroy(ctx context.Context, id string) error {
+func (p *Provider) Destroy(ctx context.Context, id string) error {
 	dir, err := p.at(id)
 	if err != nil {
 		return err
 	}
-	return (&localBox{id: id, dir: dir}).destroy(ctx)
+	return (&box{id: id, dir: dir}).destroy(ctx)
 }
 
 func readRecord(dir string) (rec record, err error) {
@@ -217,32 +194,32 @@ func readRecord(dir string) (rec record, err error) {
 	return rec, err
 }
 
-func (p *Local) Probe(_ context.Context, id string) (Health, string, error) {
+func (p *Provider) Probe(_ context.Context, id string) (sandbox.Health, string, error) {
 	dir, err := p.at(id)
 	if err != nil {
-		return Unknown, "", err
+		return sandbox.Unknown, "", err
 	}
 	if _, err := os.Stat(p.dir); err != nil { // a disk that is not mounted hides all boxes
-		return Unknown, "", fmt.Errorf("look at the local box %s: %w", id, err)
+		return sandbox.Unknown, "", fmt.Errorf("look at the local box %s: %w", id, err)
 	}
 	for _, part := range []string{recordFile, homeFolder} { // created first, and removed late
 		_, err := os.Stat(filepath.Join(dir, part))
 		if err == nil {
-			return Live, "its folder is there", nil
+			return sandbox.Live, "its folder is there", nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return Unknown, "", fmt.Errorf("look at the local box %s: %w", id, err)
+			return sandbox.Unknown, "", fmt.Errorf("look at the local box %s: %w", id, err)
 		}
 	}
-	return Gone, "its folder is gone", nil
+	return sandbox.Gone, "its folder is gone", nil
 }
 
-func (p *Local) List(_ context.Context, labels map[string]string) ([]Box, error) {
+func (p *Provider) List(_ context.Context, labels map[string]string) ([]sandbox.Box, error) {
 	entries, err := os.ReadDir(p.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the local boxes: %w", err)
 	}
-	var boxes []Box
+	var boxes []sandbox.Box
 	for _, e := range entries {
 		dir, err := p.at(e.Name())
 		if err != nil {
@@ -252,21 +229,16 @@ func (p *Local) List(_ context.Context, labels map[string]string) ([]Box, error)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // being created or deleted
 		}
-		b := Box{Ref: Ref{LocalName, e.Name()}, State: "live", Health: Live, Labels: rec.Labels, Created: rec.Created}
-		if err != nil { // one damaged record hides no other box
-			b.State, b.Health = "damaged: "+err.Error(), Unknown
+		b := sandbox.Box{
+			Ref: sandbox.Ref{Provider: Name, ID: e.Name()}, State: "live", Health: sandbox.Live, Labels: rec.Labels,
+			Created: rec.Created,
 		}
-		if has(b.Labels, labels) {
+		if err != nil { // one damaged record hides no other box
+			b.State, b.Health = "damaged: "+err.Error(), sandbox.Unknown
+		}
+		if sandbox.Matches(b.Labels, labels) {
 			boxes = append(boxes, b)
 		}
 	}
 	return boxes, nil
-}
-
-// has reports whether all of want are among labels.
-func has(labels, want map[string]string) bool {
-	return !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(key string) bool {
-		v, there := labels[key]
-		return !there || v != want[key]
-	})
 }

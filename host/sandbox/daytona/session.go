@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 )
 
 // cleanupTimeout bounds the work after a command's end. drainTimeout bounds the wait for the rest of a killed command's
@@ -19,10 +22,10 @@ const (
 
 // session is one command in a box, in a session of the daemon's.
 type session struct {
-	b   *daytonaBox
+	b   *box
 	id  string // made here: the daemon makes a path of it
 	dir string // the command's own folder in the box
-	out *output
+	out *kit.Capture
 	cmd string // the daemon's id of the command
 
 	stop func()        // makes follow return
@@ -57,11 +60,11 @@ func inputOf(in io.Reader) string {
 }
 
 // prepare uploads the command's environment, and an input of the kind inputFile, into its folder.
-func (s *session) prepare(ctx context.Context, c Command, how string) error {
+func (s *session) prepare(ctx context.Context, c sandbox.Command, how string) error {
 	var parts []part
 	var size int64
 	if len(c.Env) > 0 {
-		env, err := exports(c.Env)
+		env, err := kit.Exports(c.Env)
 		if err != nil {
 			return err
 		}
@@ -103,7 +106,7 @@ func (s *session) start(ctx context.Context, line string) error {
 }
 
 // run follows the command until it ends. It returns the reason if the command has to be ended early.
-func (s *session) run(ctx context.Context, c Command, how string) error {
+func (s *session) run(ctx context.Context, c sandbox.Command, how string) error {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.done = stop, make(chan struct{})
 	go func() {

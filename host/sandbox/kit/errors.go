@@ -1,4 +1,4 @@
-package sandbox
+package kit
 
 import (
 	"slices"
@@ -15,18 +15,18 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Unwrap() error { return e.err }
 
-// redacted returns err without the secrets in its text.
-func redacted(err error, secrets ...string) error {
-	text := redact(err.Error(), secrets...)
+// Redacted returns err without the secrets in its text.
+func Redacted(err error, secrets ...string) error {
+	text := Redact(err.Error(), secrets...)
 	if text == err.Error() {
 		return err
 	}
 	return &redactedError{err, text}
 }
 
-// secretValues returns the values of env to remove from errors: those of 8 bytes or more that are no numbers and no
+// SecretValues returns the values of env to remove from errors: those of 8 bytes or more that are no numbers and no
 // booleans. Removing each 1 would make an error unreadable.
-func secretValues(env map[string]string) []string {
+func SecretValues(env map[string]string) []string {
 	var secrets []string
 	for _, value := range env {
 		_, number := strconv.ParseFloat(value, 64)
@@ -39,7 +39,7 @@ func secretValues(env map[string]string) []string {
 	return secrets
 }
 
-func redact(text string, secrets ...string) string {
+func Redact(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {
 			text = strings.ReplaceAll(text, s, "[redacted]")
@@ -48,8 +48,8 @@ func redact(text string, secrets ...string) string {
 	return text
 }
 
-// clip returns text as one line of limited length, for an error.
-func clip(text string) string {
+// Clip returns text as one line of limited length, for an error.
+func Clip(text string) string {
 	const most = 300
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) > most {
@@ -58,9 +58,9 @@ func clip(text string) string {
 	return text
 }
 
-// after returns what stands behind a failure: what the program has printed, if it has.
-func after(output string) string {
-	if text := clip(output); text != "" {
+// After returns what stands behind a failure: what the program has printed, if it has.
+func After(output string) string {
+	if text := Clip(output); text != "" {
 		return ": " + text
 	}
 	return ", without output"

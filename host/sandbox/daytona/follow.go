@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 	"arbe.0sk.ar/runner/internal/pause"
 )
 
@@ -83,7 +85,7 @@ func (s *session) read(ctx context.Context) error {
 		if resp != nil && resp.Body != nil {
 			return s.b.judge(ctx, s.b.p.read(q, resp, nil))
 		}
-		return redacted(fmt.Errorf("daytona: %s: %w", q.doing, err), s.b.p.key)
+		return kit.Redacted(fmt.Errorf("daytona: %s: %w", q.doing, err), s.b.p.key)
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(-1) // frames are read as streams
@@ -166,12 +168,12 @@ func (l *logReader) Write(b []byte) (int, error) {
 // takeLine takes one line of the log: three bytes that name the stream, and a line of execScript. It ignores any other
 // line.
 func (s *session) takeLine(line []byte) {
-	var stream Stream
+	var stream sandbox.Stream
 	switch {
 	case bytes.HasPrefix(line, []byte("\x01\x01\x01")):
-		stream = Stdout
+		stream = sandbox.Stdout
 	case bytes.HasPrefix(line, []byte("\x02\x02\x02")):
-		stream = Stderr
+		stream = sandbox.Stderr
 	default:
 		return
 	}
@@ -180,11 +182,11 @@ func (s *session) takeLine(line []byte) {
 	case strings.HasPrefix(text, ">"):
 		// If a relay was killed in the middle of a line, the whole part of the line is decoded.
 		b, _ := base64.StdEncoding.DecodeString(text[1:])
-		s.out.add(stream, b)
+		s.out.Add(stream, b)
 	case strings.HasPrefix(text, "="):
 		word, code, _ := strings.Cut(text[1:], " ")
 		if n, err := strconv.Atoi(code); err == nil {
-			s.ended[stream-Stdout], s.code, s.never = true, n, s.never || word == "never"
+			s.ended[stream-sandbox.Stdout], s.code, s.never = true, n, s.never || word == "never"
 		}
 	}
 }

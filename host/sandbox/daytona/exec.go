@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"context"
@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"path"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 )
 
 // execScript runs $5… in the directory $2. $1 is the command's own folder, $3 the number of bytes to send of each
@@ -120,21 +122,21 @@ exit "$arbe_code"`
 // killScript kills the group of the command that runs in the folder $1.
 const killScript = `kill -9 "-$(cat "$1/pid")" 2>/dev/null; :`
 
-func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
-	failed := Result{ExitCode: -1}
-	dir, err := c.check(b.work)
+func (b *box) Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+	failed := sandbox.Result{ExitCode: -1}
+	dir, err := c.Check(b.work)
 	if err != nil {
 		return failed, err
 	}
 	id := "arbe-" + uuid.NewString()
-	s := &session{b: b, id: id, dir: path.Join(b.home, ".arbe-exec", id), out: newOutput(c)}
-	most := s.out.limit + 1 // one more byte shows that the output was truncated
+	s := &session{b: b, id: id, dir: path.Join(b.home, ".arbe-exec", id), out: kit.NewCapture(c)}
+	most := s.out.Limit + 1 // one more byte shows that the output was truncated
 	if c.Output != nil {
 		most = 0
 	}
 	how := inputOf(c.Stdin)
 	args := []string{"sh", "-c", execScript, "sh", s.dir, dir, strconv.Itoa(most), how}
-	line, err := ShellQuote(append(args, c.Argv...))
+	line, err := sandbox.ShellQuote(append(args, c.Argv...))
 	if err != nil {
 		return failed, err
 	}
@@ -145,7 +147,7 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 		b.remove(context.WithoutCancel(ctx), s.dir)
 		return failed, err
 	}
-	run, limit, end := b.begin(ctx)
+	run, limit, end := b.Begin(ctx)
 	defer end()
 	cause := s.start(run, line)
 	began := time.Now()
@@ -155,30 +157,19 @@ func (b *daytonaBox) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	if cause != nil && !errors.Is(cause, ErrGone) {
+	if cause != nil && !errors.Is(cause, sandbox.ErrGone) {
 		err = s.cut(life)
 	} else if cause == nil {
 		_ = s.end(life) // the command has ended: a session that stays is empty
 	}
-	res := Result{ExitCode: -1, Duration: time.Since(began)}
-	s.out.fill(&res)
+	res := sandbox.Result{ExitCode: -1, Duration: time.Since(began)}
+	s.out.Fill(&res)
 	switch {
 	case cause != nil:
-		return res, errors.Join(res.cutShort(cause), err)
+		return res, errors.Join(kit.CutShort(&res, cause), err)
 	case s.never:
-		return res, fmt.Errorf("exec %s%s", c.Argv[0], after(string(res.Stderr)))
+		return res, fmt.Errorf("exec %s%s", c.Argv[0], kit.After(string(res.Stderr)))
 	}
-	res.ExitCode = exitCode(s.code)
+	res.ExitCode = kit.ExitCode(s.code)
 	return res, nil
-}
-
-// exitCode returns -1 for a shell's status of a command that was killed by a signal. Statuses that programs also use
-// themselves (git exits with 129) are returned as they are.
-func exitCode(code int) int {
-	switch syscall.Signal(code - 128) {
-	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE,
-		syscall.SIGILL:
-		return -1
-	}
-	return code
 }

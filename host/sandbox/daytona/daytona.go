@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"cmp"
@@ -14,19 +14,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 	"arbe.0sk.ar/runner/internal/pause"
 )
 
-// DaytonaName is Daytona's part of a Ref.
-const DaytonaName = "daytona"
-
-// DaytonaURL is Daytona's own control plane, version 0.
-const DaytonaURL = "https://app.daytona.io/api"
+// DefaultURL is Daytona's own control plane, version 0.
+const DefaultURL = "https://app.daytona.io/api"
 
 // Config is the configuration of a Daytona provider.
 type Config struct {
 	Key       string            // of the API
-	URL       string            // of the control plane; "" for DaytonaURL
+	URL       string            // of the control plane; "" for DefaultURL
 	Target    string            // the region if Options name none; "" for the account's
 	Snapshot  string            // the image if Options name none; "" for Medium where Daytona has it, else its default
 	GitHub    string            // address that org/repo is appended to; "" for GitHub
@@ -37,8 +36,8 @@ type Config struct {
 	LookTimeout time.Duration
 }
 
-// Daytona is the provider whose boxes are Daytona's, over version 0 of its API. Its methods may be used concurrently.
-type Daytona struct {
+// Provider is the provider whose boxes are Daytona's, over version 0 of its API. Its methods may be used concurrently.
+type Provider struct {
 	*client
 	conf Config
 
@@ -49,19 +48,18 @@ type Daytona struct {
 // 1 GiB, which is little for an agent and what it builds.
 const Medium = "daytona-medium"
 
-// NewDaytona returns the provider whose boxes are Daytona's.
-func NewDaytona(c Config) (*Daytona, error) {
+// New returns the provider whose boxes are Daytona's.
+func New(c Config) (*Provider, error) {
 	if c.Key == "" {
+		//lint:ignore ST1005 it begins with a name
 		return nil, errors.New("Daytona API key required (set DAYTONA_API_KEY)")
 	}
-	c.URL = strings.TrimRight(cmp.Or(c.URL, DaytonaURL), "/")
-	c.GitHub = serverOf(c.GitHub)
+	c.URL = strings.TrimRight(cmp.Or(c.URL, DefaultURL), "/")
+	c.GitHub = sandbox.ServerOf(c.GitHub)
 	c.Pace = cmp.Or(c.Pace, 100*time.Millisecond)
 	c.LookTimeout = cmp.Or(c.LookTimeout, 20*time.Second)
-	return &Daytona{client: newClient(c), conf: c}, nil
+	return &Provider{client: newClient(c), conf: c}, nil
 }
-
-func (p *Daytona) Name() string { return DaytonaName }
 
 // info is the control plane's record of a box.
 type info struct {
@@ -79,7 +77,7 @@ type info struct {
 // why returns the box's state, and its reason if known.
 func (i info) why() string {
 	if i.ErrorReason != "" {
-		return i.State + ": " + clip(i.ErrorReason)
+		return i.State + ": " + kit.Clip(i.ErrorReason)
 	}
 	return i.State
 }
@@ -96,12 +94,24 @@ func (i info) going() bool {
 }
 
 // box returns the box as List returns it.
-func (i info) box() Box {
-	b := Box{Ref: Ref{DaytonaName, i.ID}, State: i.State, Health: Live, Labels: i.Labels, Created: i.Created}
-	if i.gone() {
-		b.Health = Gone
+func (i info) box() sandbox.Box {
+	return sandbox.Box{
+		Ref: sandbox.Ref{Provider: Name, ID: i.ID}, State: i.State, Health: i.health(), Going: i.going(),
+		Labels: i.Labels, Created: i.Created,
 	}
-	return b
+}
+
+// health returns the state of the box.
+func (i info) health() sandbox.Health {
+	switch {
+	case i.gone():
+		return sandbox.Gone
+	case i.State == "started":
+		return sandbox.Live
+	case i.State == "paused":
+		return sandbox.Frozen
+	}
+	return sandbox.Asleep
 }
 
 // asleep reports whether the box exists without running.
@@ -123,10 +133,10 @@ func (i info) waking() string {
 // boxID matches ids and names. Anything else could change the meaning of an address: an empty id lists all boxes.
 var boxID = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,128}\z`)
 
-func (p *Daytona) boxURL(id string) string { return p.conf.URL + "/sandbox/" + id }
+func (p *Provider) boxURL(id string) string { return p.conf.URL + "/sandbox/" + id }
 
 // get returns the box with the id, or the name. An answer about another box, or about none, is an error.
-func (p *Daytona) get(ctx context.Context, id string) (i info, err error) {
+func (p *Provider) get(ctx context.Context, id string) (i info, err error) {
 	if !boxID.MatchString(id) {
 		return i, fmt.Errorf("daytona: %q is not the id of a box", id)
 	}
@@ -144,7 +154,7 @@ func (p *Daytona) get(ctx context.Context, id string) (i info, err error) {
 }
 
 // look is get with a time limit, LookTimeout.
-func (p *Daytona) look(ctx context.Context, id string) (i info, err error) {
+func (p *Provider) look(ctx context.Context, id string) (i info, err error) {
 	err = p.bounded(ctx, func(ctx context.Context) error {
 		i, err = p.get(ctx, id)
 		return err
@@ -153,7 +163,7 @@ func (p *Daytona) look(ctx context.Context, id string) (i info, err error) {
 }
 
 // bounded calls ask with a context that ends after LookTimeout.
-func (p *Daytona) bounded(ctx context.Context, ask func(context.Context) error) error {
+func (p *Provider) bounded(ctx context.Context, ask func(context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, p.conf.LookTimeout)
 	defer cancel()
 	err := ask(short)
@@ -163,25 +173,23 @@ func (p *Daytona) bounded(ctx context.Context, ask func(context.Context) error) 
 	return err
 }
 
-func (p *Daytona) Probe(ctx context.Context, id string) (Health, string, error) {
+func (p *Provider) Probe(ctx context.Context, id string) (sandbox.Health, string, error) {
 	i, err := p.look(ctx, id)
 	switch {
 	case notFound(err, id):
-		return Gone, "not found", nil
+		return sandbox.Gone, "not found", nil
 	case err != nil:
-		return Unknown, "", err
-	case i.gone():
-		return Gone, i.why(), nil
+		return sandbox.Unknown, "", err
 	}
-	return Live, i.why(), nil
+	return i.health(), i.why(), nil
 }
 
 // Open returns the box with the id, started; ErrGone if there is no such box. A box that is stopped, archived or paused
 // is started, and one in an error that Daytona can repair is recovered: both have their files.
-func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
+func (p *Provider) Open(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	i, err := p.get(ctx, id)
 	if notFound(err, id) || err == nil && i.gone() {
-		return nil, fmt.Errorf("open the box %s: %w", id, ErrGone)
+		return nil, fmt.Errorf("open the box %s: %w", id, sandbox.ErrGone)
 	}
 	if err != nil {
 		return nil, err
@@ -193,7 +201,7 @@ func (p *Daytona) Open(ctx context.Context, id string) (Sandbox, error) {
 }
 
 // wake makes a box run that does not. done is false where it has to be called again if the state stays.
-func (p *Daytona) wake(ctx context.Context, i info) (done bool, err error) {
+func (p *Provider) wake(ctx context.Context, i info) (done bool, err error) {
 	call := i.waking()
 	if call == "" {
 		return true, nil
@@ -210,7 +218,7 @@ func (p *Daytona) wake(ctx context.Context, i info) (done bool, err error) {
 const startTimeout = 10 * time.Minute
 
 // started waits until a box is started. It calls wake, if that is not nil, for each state that the box comes to.
-func (p *Daytona) started(
+func (p *Provider) started(
 	ctx context.Context, i info, wake func(context.Context, info) (done bool, err error),
 ) (info, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not started within %v", startTimeout))
@@ -247,7 +255,7 @@ const (
 	listTimeout = 2 * time.Minute
 )
 
-func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, error) {
+func (p *Provider) List(ctx context.Context, labels map[string]string) ([]sandbox.Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	query := url.Values{"limit": {"200"}}
@@ -258,7 +266,7 @@ func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 		}
 		query.Set("labels", string(filter))
 	}
-	var boxes []Box
+	var boxes []sandbox.Box
 	seen := map[string]bool{}
 	for range pages {
 		var page struct {
@@ -272,7 +280,7 @@ func (p *Daytona) List(ctx context.Context, labels map[string]string) ([]Box, er
 		}
 		for _, i := range page.Items {
 			// The list may be out of date, and pages overlap if it changes meanwhile.
-			if i.State != "destroyed" && has(i.Labels, labels) && !seen[i.ID] {
+			if i.State != "destroyed" && sandbox.Matches(i.Labels, labels) && !seen[i.ID] {
 				seen[i.ID] = true
 				boxes = append(boxes, i.box())
 			}
@@ -290,7 +298,7 @@ const destroyTimeout = 2 * time.Minute
 
 // Destroy deletes a box. It returns nil if Daytona answers that the box is being deleted, which takes a while, or does
 // not exist. No other answer counts, even one with status 200.
-func (p *Daytona) Destroy(ctx context.Context, id string) error {
+func (p *Provider) Destroy(ctx context.Context, id string) error {
 	if !boxID.MatchString(id) {
 		return fmt.Errorf("daytona: %q is not the id of a box", id)
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package local
 
 import (
 	"bytes"
@@ -11,26 +11,28 @@ import (
 	"sync/atomic"
 	"time"
 
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 	"arbe.0sk.ar/runner/internal/procgroup"
 )
 
-func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
-	failed := Result{ExitCode: -1}
-	dir, err := c.check(b.WorkDir())
+func (b *box) Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+	failed := sandbox.Result{ExitCode: -1}
+	dir, err := c.Check(b.WorkDir())
 	if err != nil {
 		return failed, err
 	}
 	if err := b.there(); err != nil {
 		return failed, err
 	}
-	run, limit, end := b.begin(ctx)
+	run, limit, end := b.Begin(ctx)
 	defer end()
 	env := b.env(c.Env)
 	cmd := exec.CommandContext(run, lookPath(c.Argv[0], env), c.Argv[1:]...)
 	cmd.Args[0] = c.Argv[0]
 	cmd.Dir, cmd.Env, cmd.Stdin = dir, env, c.Stdin
-	out := newOutput(c)
-	pipes, err := out.pipes()
+	out := kit.NewCapture(c)
+	pipes, err := newPipes(out)
 	if err != nil {
 		return failed, fmt.Errorf("exec %s: %w", c.Argv[0], err)
 	}
@@ -41,7 +43,7 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 		cause = context.Cause(run)
 		return procgroup.Kill(cmd)
 	}
-	cmd.WaitDelay = outputGrace
+	cmd.WaitDelay = kit.OutputGrace
 	began := time.Now()
 	err = cmd.Start()
 	pipes.begin()
@@ -53,12 +55,12 @@ func (b *localBox) Exec(ctx context.Context, c Command) (Result, error) {
 	err = cmd.Wait()
 	_ = procgroup.Kill(cmd) // processes that it left in its group
 	pipes.end()
-	res := Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}
-	out.fill(&res)
+	res := sandbox.Result{ExitCode: cmd.ProcessState.ExitCode(), Duration: time.Since(began)}
+	out.Fill(&res)
 	var ended *exec.ExitError
 	switch {
 	case cause != nil && !cmd.ProcessState.Success():
-		return res, res.cutShort(cause)
+		return res, kit.CutShort(&res, cause)
 	case err == nil, cause != nil, errors.As(err, &ended), errors.Is(err, exec.ErrWaitDelay):
 		return res, nil
 	}
@@ -76,36 +78,37 @@ func lookPath(name string, env []string) string {
 	return name
 }
 
-func (b *localBox) Detach(ctx context.Context, c Command, log string) (Process, error) {
-	dir, err := c.check(b.WorkDir())
+func (b *box) Detach(ctx context.Context, c sandbox.Command, log string) (sandbox.Process, error) {
+	dir, err := c.Check(b.WorkDir())
 	if err != nil {
-		return Process{}, err
+		return sandbox.Process{}, err
 	}
-	file, err := confineFile(b.Home(), log)
+	file, err := sandbox.ConfineFile(b.Home(), log)
 	if err != nil {
-		return Process{}, err
+		return sandbox.Process{}, err
 	}
 	if err := b.there(); err != nil {
-		return Process{}, err
+		return sandbox.Process{}, err
 	}
-	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", detachScript, "sh", dir, file}, c.Argv...)...)
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", kit.DetachScript, "sh", dir, file}, c.Argv...)...)
 	cmd.Dir, cmd.Env = b.dir, b.env(c.Env)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.WaitDelay = outputGrace
+	cmd.WaitDelay = kit.OutputGrace
 	err = cmd.Run()
-	p, perr := parseDetached(output.String())
+	p, perr := kit.ParseDetached(output.String())
 	if perr != nil {
 		err := fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(perr, err))
-		return Process{}, redacted(err, secretValues(c.Env)...)
+		return sandbox.Process{}, kit.Redacted(err, kit.SecretValues(c.Env)...)
 	}
 	if err := b.noteDetached(p); err != nil {
-		return Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], errors.Join(err, b.family([]Process{p}).end(ctx)))
+		err = errors.Join(err, b.family([]sandbox.Process{p}).end(ctx))
+		return sandbox.Process{}, fmt.Errorf("detach %s: %w", c.Argv[0], err)
 	}
 	return p, nil
 }
 
-func (b *localBox) Alive(_ context.Context, p Process) (bool, error) {
+func (b *box) Alive(_ context.Context, p sandbox.Process) (bool, error) {
 	if err := b.there(); err != nil {
 		return false, err
 	}
@@ -113,23 +116,23 @@ func (b *localBox) Alive(_ context.Context, p Process) (bool, error) {
 }
 
 // runs reports whether a process is alive on this machine.
-func (b *localBox) runs(p Process) (bool, error) {
+func (b *box) runs(p sandbox.Process) (bool, error) {
 	s, ok, err := readStat(p.PID)
-	return ok && runs(s, p) && sameBoot(p), err
+	return ok && kit.Is(s, p) && sameBoot(p), err
 }
 
 // pipes carry the two outputs of a local command.
 type pipes struct {
 	write [2]*os.File // the command's ends
 	read  [2]*os.File
-	out   *output
+	out   *kit.Capture
 	over  atomic.Bool // the command has ended
 	wg    sync.WaitGroup
 }
 
-// pipes makes the pipes. begin and end must be called.
-func (o *output) pipes() (*pipes, error) {
-	p := &pipes{out: o}
+// newPipes makes the pipes of a capture. begin and end must be called.
+func newPipes(out *kit.Capture) (*pipes, error) {
+	p := &pipes{out: out}
 	for i := range p.write {
 		var err error
 		if p.read[i], p.write[i], err = os.Pipe(); err != nil {
@@ -151,7 +154,7 @@ func (p *pipes) close(files []*os.File) {
 func (p *pipes) begin() {
 	p.close(p.write[:])
 	for i := range p.read {
-		p.wg.Go(func() { p.copy(Stdout+Stream(i), p.read[i]) })
+		p.wg.Go(func() { p.copy(sandbox.Stdout+sandbox.Stream(i), p.read[i]) })
 	}
 }
 
@@ -160,7 +163,7 @@ func (p *pipes) begin() {
 func (p *pipes) end() {
 	p.over.Store(true)
 	for _, r := range p.read {
-		_ = r.SetReadDeadline(time.Now().Add(outputGrace)) // pipes have deadlines
+		_ = r.SetReadDeadline(time.Now().Add(kit.OutputGrace)) // pipes have deadlines
 	}
 	p.wg.Wait()
 	p.close(p.read[:])
@@ -169,16 +172,16 @@ func (p *pipes) end() {
 // pipeSize is the capacity of a pipe on Linux, in bytes.
 const pipeSize = 64 << 10
 
-func (p *pipes) copy(s Stream, r *os.File) {
+func (p *pipes) copy(s sandbox.Stream, r *os.File) {
 	buf := make([]byte, 32<<10)
 	for left, late := pipeSize, 0; left > 0 && late < 2; {
 		over := p.over.Load()
 		n, err := r.Read(buf)
-		p.out.add(s, buf[:n])
+		p.out.Add(s, buf[:n])
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			late++ // once may mean that the output's reader was slow
-			_ = r.SetReadDeadline(time.Now().Add(outputGrace))
+			_ = r.SetReadDeadline(time.Now().Add(kit.OutputGrace))
 		case err != nil:
 			return
 		default:

@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"bytes"
@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 )
 
 // apiError is an answer without success.
@@ -85,7 +86,7 @@ func (c *client) read(q request, resp *http.Response, err error) error {
 		if ue, is := errors.AsType[*url.Error](err); is {
 			err = ue.Err
 		}
-		return redacted(fmt.Errorf("daytona: %s: %w", q.doing, err), secrets...)
+		return kit.Redacted(fmt.Errorf("daytona: %s: %w", q.doing, err), secrets...)
 	}
 	body, err := io.ReadAll(resp.Body) // it is whole
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
@@ -106,7 +107,7 @@ func (c *client) read(q request, resp *http.Response, err error) error {
 // refusal returns the error of an answer without success.
 func refusal(doing string, resp *http.Response, body []byte, secrets []string) *apiError {
 	message := cmp.Or(problem(resp.Header.Get("Content-Type"), body), http.StatusText(resp.StatusCode))
-	e := &apiError{doing: doing, status: resp.StatusCode, message: redact(message, secrets...)}
+	e := &apiError{doing: doing, status: resp.StatusCode, message: kit.Redact(message, secrets...)}
 	var own struct {
 		StatusCode int     `json:"statusCode"`
 		Message    *string `json:"message"`
@@ -130,28 +131,27 @@ func problem(contentType string, body []byte) string {
 		if strings.HasPrefix(contentType, "text/html") {
 			return "" // a page of another server, which explains nothing
 		}
-		return clip(string(body))
+		return kit.Clip(string(body))
 	}
 	var list []string
 	for _, raw := range []json.RawMessage{p.Message, p.Error} {
 		var one string
 		if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
-			return clip(strings.Join(list, "; "))
+			return kit.Clip(strings.Join(list, "; "))
 		}
 		if json.Unmarshal(raw, &one) == nil && one != "" {
-			return clip(one)
+			return kit.Clip(one)
 		}
 		if len(p.Errors) > 0 {
-			return clip(strings.Join(p.Errors, "; "))
+			return kit.Clip(strings.Join(p.Errors, "; "))
 		}
 	}
-	return clip(p.Code)
+	return kit.Clip(p.Code)
 }
 
-// Temporary reports whether a provider that has failed may succeed when the call is repeated later: it can't be reached
-// now, is overloaded, or has no room for a box.
-func Temporary(err error) bool {
-	_, network := errors.AsType[*net.OpError](err)
-	return network || answered(err, http.StatusTooManyRequests, http.StatusBadGateway,
-		http.StatusServiceUnavailable, http.StatusGatewayTimeout)
+// Busy reports whether the call may succeed when it is repeated later, for sandbox.Temporary.
+func (e *apiError) Busy() bool {
+	return slices.Contains([]int{
+		http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	}, e.status)
 }

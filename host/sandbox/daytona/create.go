@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"cmp"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 	"arbe.0sk.ar/runner/internal/pause"
 )
 
@@ -57,30 +59,31 @@ var imageName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._/:@-]*\z`)
 type repository struct{ owner, name, address string }
 
 // Check returns an error for options that no box at Daytona can have. Create refuses them, too.
-func (p *Daytona) Check(o Options) error {
+func (p *Provider) Check(o sandbox.Options) error {
 	_, err := p.check(o)
 	return err
 }
 
 // check is Check, and returns the repository.
-func (p *Daytona) check(o Options) (repo repository, err error) {
-	if err := checkEnv(o.Env); err != nil {
+func (p *Provider) check(o sandbox.Options) (repo repository, err error) {
+	if err := Kind().Refuse(o); err != nil {
+		return repo, err
+	}
+	if err := sandbox.CheckEnv(o.Env); err != nil {
 		return repo, err
 	}
 	server := cmp.Or(o.GitHub, p.conf.GitHub)
 	if o.Repo != "" {
-		if isPath(o.Repo) {
+		if sandbox.IsPath(o.Repo) {
+			//lint:ignore ST1005 it begins with a name
 			return repo, errors.New("Daytona sandbox requires a GitHub repo URL (e.g. org/repo), not a local path")
 		}
-		if repo.owner, repo.name, err = ParseRepo(o.Repo, server); err != nil {
+		if repo.owner, repo.name, err = sandbox.ParseRepo(o.Repo, server); err != nil {
 			return repo, err
 		}
-		repo.address = RepoAddress(server, repo.owner, repo.name)
+		repo.address = sandbox.RepoAddress(server, repo.owner, repo.name)
 	}
-	if err := checkBranch(o.Branch); err != nil {
-		return repo, err
-	}
-	if err := checkResources(o.Resources, o.Image); err != nil {
+	if err := sandbox.CheckBranch(o.Branch); err != nil {
 		return repo, err
 	}
 	switch {
@@ -89,11 +92,11 @@ func (p *Daytona) check(o Options) (repo repository, err error) {
 	case o.Image != "" && !imageName.MatchString(o.Image):
 		return repo, fmt.Errorf("%q is not the name of an image", o.Image)
 	}
-	_, err = o.checkWork()
+	_, err = o.CheckWork()
 	return repo, err
 }
 
-func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
+func (p *Provider) Create(ctx context.Context, o sandbox.Options) (sandbox.Sandbox, error) {
 	repo, err := p.check(o)
 	if err != nil {
 		return nil, err
@@ -102,18 +105,18 @@ func (p *Daytona) Create(ctx context.Context, o Options) (Sandbox, error) {
 	if q.Volumes, err = p.mounts(ctx, o.Volumes); err != nil {
 		return nil, err
 	}
-	r := Repository{Work: o.Branch}
-	if err := r.begin(ctx, repo.address, o.Token); err != nil {
+	r := sandbox.Repository{Work: o.Branch}
+	if err := kit.Begin(ctx, &r, repo.address, o.Token); err != nil {
 		return nil, err
 	}
-	o.step("creating the box")
+	o.Step("creating the box")
 	if q.Snapshot == "" && q.Build == nil && !p.noMedium.Load() {
 		q.Snapshot = Medium
 	}
 	i, err := p.order(ctx, q)
 	if q.Snapshot == Medium && o.Snapshot == "" && p.conf.Snapshot == "" && lacksSnapshot(err) {
 		p.noMedium.Store(true)
-		o.step("Daytona has no snapshot " + Medium + ": creating a box of its default size")
+		o.Step("Daytona has no snapshot " + Medium + ": creating a box of its default size")
 		q.Snapshot, q.Name = "", boxName()
 		i, err = p.order(ctx, q)
 	}
@@ -138,9 +141,10 @@ func lacksSnapshot(err error) bool {
 }
 
 // newOrder returns the request for a box. Its name is unique: it finds the box if the answer with the id is lost.
-func newOrder(c Config, o Options, repo repository) order {
-	labels := boxLabels(o)
-	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: cmp.Or(o.Work, repo.name, workFolder)})
+func newOrder(c Config, o sandbox.Options, repo repository) order {
+	labels := o.AllLabels()
+	work := cmp.Or(o.Work, repo.name, sandbox.WorkFolder)
+	maps.Copy(labels, map[string]string{labelLanguage: "typescript", labelWork: work})
 	q := order{
 		Name: boxName(), Snapshot: cmp.Or(o.Snapshot, c.Snapshot), Target: cmp.Or(o.Target, c.Target), Env: o.Env,
 		Labels:   labels,
@@ -159,7 +163,7 @@ func newOrder(c Config, o Options, repo repository) order {
 // order requests a box. If the answer is lost, the box may exist: order then finds it by its name, which unlike the
 // list is never out of date, and returns it. If Daytona answers that the box could not be started, or ctx has ended,
 // order deletes the box.
-func (p *Daytona) order(ctx context.Context, q order) (info, error) {
+func (p *Provider) order(ctx context.Context, q order) (info, error) {
 	var i info
 	// Daytona waits for up to half a minute before it answers.
 	err := p.do(ctx, request{
@@ -195,7 +199,7 @@ func (p *Daytona) order(ctx context.Context, q order) (info, error) {
 
 // lookFor looks for a box by its name; without an ID it was not found. A persistent 404 that is not about the box is an
 // error.
-func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, error) {
+func (p *Provider) lookFor(ctx context.Context, name string, looks int) (info, error) {
 	for n, wait := 1, p.pace; ; n, wait = n+1, min(wait*2, 10*p.pace) {
 		i, err := p.get(ctx, name)
 		if !answered(err, http.StatusNotFound) {
@@ -214,12 +218,12 @@ func (p *Daytona) lookFor(ctx context.Context, name string, looks int) (info, er
 }
 
 // discard deletes a box that will not be used, even if ctx has ended.
-func (p *Daytona) discard(ctx context.Context, id string) error {
+func (p *Provider) discard(ctx context.Context, id string) error {
 	return p.Destroy(context.WithoutCancel(ctx), id)
 }
 
 // box returns the box i, which must be started.
-func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
+func (p *Provider) box(ctx context.Context, i info) (*box, error) {
 	b, err := p.toolboxOf(ctx, i)
 	if err != nil {
 		return nil, err
@@ -234,15 +238,18 @@ func (p *Daytona) box(ctx context.Context, i info) (*daytonaBox, error) {
 		return nil, fmt.Errorf("daytona: find the home folder: %q is no absolute path", home.Dir)
 	}
 	b.home = path.Clean(home.Dir)
-	if b.work, err = confineFile(b.workspace(), i.Labels[labelWork]); err != nil || path.IsAbs(i.Labels[labelWork]) {
-		b.work = path.Join(b.workspace(), workFolder)
+	work := i.Labels[labelWork]
+	if b.work, err = sandbox.ConfineFile(b.workspace(), work); err != nil || path.IsAbs(work) {
+		b.work = path.Join(b.workspace(), sandbox.WorkFolder)
 	}
 	return b, nil
 }
 
 // setUp prepares the working directory of a new box.
-func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository, r Repository) (*daytonaBox, error) {
-	o.step("starting the box " + i.ID)
+func (p *Provider) setUp(
+	ctx context.Context, i info, o sandbox.Options, repo repository, r sandbox.Repository,
+) (*box, error) {
+	o.Step("starting the box " + i.ID)
 	i, err := p.started(ctx, i, nil)
 	if err != nil {
 		return nil, err
@@ -254,6 +261,6 @@ func (p *Daytona) setUp(ctx context.Context, i info, o Options, repo repository,
 	if o.Repo == "" {
 		return b, b.folder(ctx, b.work, 0o755)
 	}
-	o.step("cloning " + repo.owner + "/" + repo.name)
+	o.Step("cloning " + repo.owner + "/" + repo.name)
 	return b, b.cloneByDaemon(ctx, repo.address, r, o.Token)
 }

@@ -1,4 +1,4 @@
-package sandbox
+package local
 
 import (
 	"bufio"
@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
@@ -24,7 +26,7 @@ import (
 type family struct {
 	mark  []byte // an entry of the environment
 	dir   string // the box's folder, without links
-	known map[Process]bool
+	known map[sandbox.Process]bool
 }
 
 // killTimeout bounds the wait for killed processes to end.
@@ -80,7 +82,7 @@ func kill(pid int) error {
 }
 
 // alive returns the processes of the family that are alive.
-func (f *family) alive() ([]Process, error) {
+func (f *family) alive() ([]sandbox.Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -102,7 +104,7 @@ func (f *family) alive() ([]Process, error) {
 			continue
 		}
 		all = append(all, s)
-		if ours[pid] && !f.known[processOf(s)] {
+		if ours[pid] && !f.known[kit.ProcessOf(s)] {
 			delete(ours, pid)
 		}
 		if f.marked(pid) {
@@ -117,10 +119,10 @@ func (f *family) alive() ([]Process, error) {
 			}
 		}
 	}
-	var alive []Process
+	var alive []sandbox.Process
 	for _, s := range all {
 		if ours[s.PID] {
-			alive = append(alive, processOf(s))
+			alive = append(alive, kit.ProcessOf(s))
 		}
 	}
 	return alive, nil
@@ -180,7 +182,7 @@ func (f *family) within(pid int) bool {
 // detachedFile lists the detached processes of a box, for Destroy: a line of JSON for each.
 const detachedFile = "detached"
 
-func (b *localBox) noteDetached(p Process) error {
+func (b *box) noteDetached(p sandbox.Process) error {
 	line, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -193,14 +195,14 @@ func (b *localBox) noteDetached(p Process) error {
 	return errors.Join(err, f.Close())
 }
 
-func (b *localBox) readDetached() ([]Process, error) {
+func (b *box) readDetached() ([]sandbox.Process, error) {
 	data, err := os.ReadFile(filepath.Join(b.dir, detachedFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var procs []Process
+	var procs []sandbox.Process
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-		var p Process
+		var p sandbox.Process
 		// A torn line is left of a Detach that failed, which has killed its process. No process outlives its boot.
 		if json.Unmarshal(lines.Bytes(), &p) == nil && sameBoot(p) {
 			procs = append(procs, p)
@@ -210,7 +212,7 @@ func (b *localBox) readDetached() ([]Process, error) {
 }
 
 // sameBoot reports whether p was started since this machine's last boot; true if that is unknown.
-func sameBoot(p Process) bool {
+func sameBoot(p sandbox.Process) bool {
 	if p.Boot == "" {
 		return true
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package daytona
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
+
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 )
 
 // part is one file on its way into a box.
@@ -23,7 +23,7 @@ type part struct {
 
 // Upload sends all files under temporary names and renames them when they are complete: the daemon leaves half a file
 // if a request breaks off, and a running program can't be overwritten.
-func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
+func (b *box) Upload(ctx context.Context, files ...sandbox.File) error {
 	if len(files) == 0 {
 		return nil
 	}
@@ -31,17 +31,17 @@ func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
 	places := make([]string, len(files))
 	var size int64
 	for i, f := range files {
-		place, err := f.place(b.work, b.home)
+		place, err := f.Place(b.work, b.home)
 		if err != nil {
 			return err
 		}
 		places[i] = place
-		parts[i] = part{path: tempName(place), content: f.content(), size: f.Size}
+		parts[i] = part{path: kit.TempName(place), content: f.Reader(), size: f.Size}
 		size += f.Size
 	}
 	err := b.send(ctx, parts, size)
 	for i := 0; err == nil && i < len(files); i++ {
-		query := url.Values{"path": {parts[i].path}, "mode": {fmt.Sprintf("%04o", files[i].mode())}}
+		query := url.Values{"path": {parts[i].path}, "mode": {fmt.Sprintf("%04o", files[i].Perm())}}
 		err = b.call(ctx, request{
 			doing: "set the mode of " + files[i].Path, method: http.MethodPost,
 			url: "/files/permissions?" + query.Encode(),
@@ -50,7 +50,7 @@ func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
 	for i := 0; err == nil && i < len(files); i++ {
 		err = b.move(ctx, parts[i].path, places[i])
 	}
-	if err != nil && !errors.Is(err, ErrGone) {
+	if err != nil && !errors.Is(err, sandbox.ErrGone) {
 		life, cancel := context.WithTimeout(context.WithoutCancel(ctx), attempt)
 		defer cancel()
 		for _, p := range parts {
@@ -61,7 +61,7 @@ func (b *daytonaBox) Upload(ctx context.Context, files ...File) error {
 }
 
 // move renames a file, and replaces an existing one. If the daemon refuses to replace it, mv does.
-func (b *daytonaBox) move(ctx context.Context, from, to string) error {
+func (b *box) move(ctx context.Context, from, to string) error {
 	query := url.Values{"source": {from}, "destination": {to}}
 	err := b.call(ctx, request{
 		doing: "move a file to " + to, method: http.MethodPost, url: "/files/move?" + query.Encode(), once: true,
@@ -71,13 +71,13 @@ func (b *daytonaBox) move(ctx context.Context, from, to string) error {
 	}
 	output, code, err := b.execute(ctx, sh("move a file to "+to, `mv -fT "$1" "$2"`, from, to))
 	if err == nil && code != 0 {
-		err = fmt.Errorf("daytona: move a file to %s%s", to, after(output))
+		err = fmt.Errorf("daytona: move a file to %s%s", to, kit.After(output))
 	}
 	return err
 }
 
 // remove deletes what a failed operation left. Its own failure is not reported: the caller returns the first one.
-func (b *daytonaBox) remove(ctx context.Context, path string) {
+func (b *box) remove(ctx context.Context, path string) {
 	query := url.Values{"path": {path}, "recursive": {"true"}}
 	_ = b.p.do(ctx, request{
 		doing: "remove " + path, method: http.MethodDelete, url: b.toolbox + "/files?" + query.Encode(),
@@ -88,7 +88,7 @@ func (b *daytonaBox) remove(ctx context.Context, path string) {
 const minSpeed = 64 << 10
 
 // send streams the parts. It holds none in memory, so it can't retry.
-func (b *daytonaBox) send(ctx context.Context, parts []part, size int64) error {
+func (b *box) send(ctx context.Context, parts []part, size int64) error {
 	q := request{
 		doing: "upload", method: http.MethodPost, url: b.toolbox + "/files/bulk-upload",
 		attempt: attempt + time.Duration(size/minSpeed)*time.Second,
@@ -153,43 +153,12 @@ func writeParts(form *multipart.Writer, parts []part) error {
 	return nil
 }
 
-func (b *localBox) Download(_ context.Context, path string, w io.Writer) (err error) {
-	place, err := confineFile(b.Home(), path)
-	if err != nil {
-		return err
-	}
-	root, err := b.root()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	rel, err := filepath.Rel(b.dir, place)
-	if err != nil {
-		return err
-	}
-	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO would block
-	if err != nil {
-		return fmt.Errorf("download %s: %w", path, err)
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-	}
-	if err == nil {
-		_, err = io.Copy(w, f)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("download %s: %w", path, err)
-	}
-	return nil
-}
-
 // downloadTimeout bounds one download. It is the time of an upload of 2 GiB at minSpeed.
 const downloadTimeout = 9 * time.Hour
 
 // Download streams the file: no part of it is kept in memory.
-func (b *daytonaBox) Download(ctx context.Context, path string, w io.Writer) error {
-	place, err := confineFile(b.home, path)
+func (b *box) Download(ctx context.Context, path string, w io.Writer) error {
+	place, err := sandbox.ConfineFile(b.home, path)
 	if err != nil {
 		return err
 	}

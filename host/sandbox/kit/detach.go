@@ -1,14 +1,15 @@
-package sandbox
+package kit
 
 import (
 	"fmt"
 	"regexp"
 	"strconv"
 
+	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/internal/procfs"
 )
 
-// detachScript starts $3… in the directory $1, with its output in the file $2, and prints its process id, its start
+// DetachScript starts $3… in the directory $1, with its output in the file $2, and prints its process id, its start
 // time, and the id of the boot, if that can be read.
 //
 // The command gets a session of its own, so signals to this one do not reach it, and becomes a child of the first
@@ -17,7 +18,7 @@ import (
 // otherwise change variables of the box with these names for the command. A background job of the shell (&) would
 // ignore SIGINT. A process's name may hold spaces and parentheses, so its stat is read from after the last
 // parenthesis.
-const detachScript = `cd "$1" && mkdir -p "${2%/*}" && (umask 077; : >"$2") || exit
+const DetachScript = `cd "$1" && mkdir -p "${2%/*}" && (umask 077; : >"$2") || exit
 arbe_log=$2
 shift 2
 setsid --fork sh -c '
@@ -30,23 +31,23 @@ setsid --fork sh -c '
 
 var detached = regexp.MustCompile(`(?m)^([1-9][0-9]*) ([0-9]+) ([0-9a-f-]*)$`)
 
-// parseDetached parses the output of detachScript.
-func parseDetached(output string) (Process, error) {
+// ParseDetached parses the output of detachScript.
+func ParseDetached(output string) (sandbox.Process, error) {
 	m := detached.FindStringSubmatch(output)
 	if m == nil {
-		return Process{}, fmt.Errorf("no process was started%s", after(output))
+		return sandbox.Process{}, fmt.Errorf("no process was started%s", After(output))
 	}
 	pid, err := strconv.Atoi(m[1])
-	return Process{PID: pid, Start: m[2], Boot: m[3]}, err
+	return sandbox.Process{PID: pid, Start: m[2], Boot: m[3]}, err
 }
 
-// processOf is the Process that a stat is of. The boot is not in it.
-func processOf(s procfs.Stat) Process {
-	return Process{PID: s.PID, Start: strconv.FormatUint(s.Started, 10)}
+// ProcessOf is the Process that a stat is of. The boot is not in it.
+func ProcessOf(s procfs.Stat) sandbox.Process {
+	return sandbox.Process{PID: s.PID, Start: strconv.FormatUint(s.Started, 10)}
 }
 
-// runs reports whether the stat is that of p, alive. A zombie is dead: only its parent has not looked yet.
-func runs(s procfs.Stat, p Process) bool {
-	q := processOf(s)
+// Is reports whether the stat is that of p, alive. A zombie is dead: only its parent has not looked yet.
+func Is(s procfs.Stat, p sandbox.Process) bool {
+	q := ProcessOf(s)
 	return q.PID == p.PID && q.Start == p.Start && s.Alive()
 }

@@ -1,4 +1,4 @@
-package sandbox
+package local
 
 import (
 	"context"
@@ -11,43 +11,42 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
-	"github.com/google/uuid"
-
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/kit"
 	"arbe.0sk.ar/runner/internal/durable"
 )
 
 // localBox is a box of the local provider.
-type localBox struct {
-	running
+type box struct {
+	kit.Running
 
 	id  string
 	dir string
 	rec record
 }
 
-func (b *localBox) Ref() Ref        { return Ref{LocalName, b.id} }
-func (b *localBox) WorkDir() string { return filepath.Join(b.workspace(), b.rec.Work) }
-func (b *localBox) Home() string    { return filepath.Join(b.dir, homeFolder) }
+func (b *box) Ref() sandbox.Ref { return sandbox.Ref{Provider: Name, ID: b.id} }
+func (b *box) WorkDir() string  { return filepath.Join(b.workspace(), b.rec.Work) }
+func (b *box) Home() string     { return filepath.Join(b.dir, homeFolder) }
 
 // workspace returns the folder that the working directory is in; for a box without a path for it, that directory.
-func (b *localBox) workspace() string { return filepath.Join(b.dir, workFolder) }
+func (b *box) workspace() string { return filepath.Join(b.dir, workspaceName) }
 
 // The folders of a box.
 const (
-	homeFolder = "home"
-	workFolder = "work"
+	homeFolder    = "home"
+	workspaceName = sandbox.WorkFolder
 )
 
 // make creates the box's folders, which only this user can read. The box is there with its record, or not at all.
-func (b *localBox) make() error {
+func (b *box) make() error {
 	data, err := json.Marshal(b.rec)
 	if err != nil {
 		return err
 	}
-	made := localBox{dir: unmade(b.dir, madePrefix), rec: b.rec}
+	made := box{dir: unmade(b.dir, madePrefix), rec: b.rec}
 	if err := durable.MkdirAll(made.dir); err != nil {
 		return err
 	}
@@ -61,15 +60,15 @@ func (b *localBox) make() error {
 }
 
 // there returns ErrGone if the box does not exist any more.
-func (b *localBox) there() error {
+func (b *box) there() error {
 	if _, err := os.Stat(filepath.Join(b.dir, recordFile)); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the local box %s: %w", b.id, ErrGone)
+		return fmt.Errorf("the local box %s: %w", b.id, sandbox.ErrGone)
 	}
 	return nil
 }
 
 // root opens the box's folder. No link in the box leads out of a root.
-func (b *localBox) root() (*os.Root, error) {
+func (b *box) root() (*os.Root, error) {
 	if err := b.there(); err != nil {
 		return nil, err
 	}
@@ -81,7 +80,7 @@ func (b *localBox) root() (*os.Root, error) {
 const BoxVar = "AGENT_BOX"
 
 // env returns the environment of a command in the box. Of this process's own environment it has PATH and TMPDIR only.
-func (b *localBox) env(more map[string]string) []string {
+func (b *box) env(more map[string]string) []string {
 	env := map[string]string{"HOME": b.Home(), "PATH": os.Getenv("PATH"), "LANG": "C.UTF-8"}
 	if dir := os.Getenv("TMPDIR"); dir != "" {
 		env["TMPDIR"] = dir
@@ -96,10 +95,10 @@ func (b *localBox) env(more map[string]string) []string {
 	return list
 }
 
-func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
+func (b *box) Upload(_ context.Context, files ...sandbox.File) (err error) {
 	places := make([]string, len(files))
 	for i, f := range files {
-		if places[i], err = f.place(b.WorkDir(), b.Home()); err != nil {
+		if places[i], err = f.Place(b.WorkDir(), b.Home()); err != nil {
 			return err
 		}
 	}
@@ -119,7 +118,7 @@ func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
 		if err != nil {
 			return err
 		}
-		temp := tempName(rel)
+		temp := kit.TempName(rel)
 		staged[temp] = rel
 		if err := stage(root, temp, f); err != nil {
 			return fmt.Errorf("upload %s: %w", f.Path, err)
@@ -134,18 +133,12 @@ func (b *localBox) Upload(_ context.Context, files ...File) (err error) {
 	return nil
 }
 
-// tempName returns a name beside file for a temporary file that will be renamed to it.
-func tempName(file string) string {
-	dir, base := filepath.Split(file)
-	return dir + ".arbe-" + uuid.NewString()[:8] + "-" + base[:min(len(base), 100)]
-}
-
 // stage writes f's content to the file temp.
-func stage(root *os.Root, temp string, f File) error {
+func stage(root *os.Root, temp string, f sandbox.File) error {
 	if err := root.MkdirAll(filepath.Dir(temp), 0o755); err != nil {
 		return err
 	}
-	if f.mode()&0o111 != 0 {
+	if f.Perm()&0o111 != 0 {
 		// A child that another launch forks meanwhile would have the program open for writing until its exec is
 		// complete, and the kernel starts no such program (ETXTBSY).
 		syscall.ForkLock.RLock()
@@ -155,38 +148,24 @@ func stage(root *os.Root, temp string, f File) error {
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(file, f.content())
+	n, err := io.Copy(file, f.Reader())
 	if err == nil && n != f.Size {
 		err = fmt.Errorf("the content has %d bytes, not %d", n, f.Size)
 	}
-	return errors.Join(err, file.Chmod(f.mode()), file.Close())
-}
-
-func (f File) content() io.Reader {
-	if f.Content == nil {
-		return strings.NewReader("")
-	}
-	return f.Content
-}
-
-func (f File) mode() fs.FileMode {
-	if f.Mode == 0 {
-		return 0o644
-	}
-	return f.Mode.Perm()
+	return errors.Join(err, file.Chmod(f.Perm()), file.Close())
 }
 
 // family returns the processes that Destroy ends: the detached ones, and those with the box's mark.
-func (b *localBox) family(procs []Process) *family {
-	f := &family{mark: []byte(BoxVar + "=" + b.id), dir: resolve(b.dir), known: map[Process]bool{}}
+func (b *box) family(procs []sandbox.Process) *family {
+	f := &family{mark: []byte(BoxVar + "=" + b.id), dir: resolve(b.dir), known: map[sandbox.Process]bool{}}
 	for _, p := range procs {
-		f.known[Process{PID: p.PID, Start: p.Start}] = true
+		f.known[sandbox.Process{PID: p.PID, Start: p.Start}] = true
 	}
 	return f
 }
 
 // destroy ends the box's processes and removes its folder.
-func (b *localBox) destroy(ctx context.Context) error {
+func (b *box) destroy(ctx context.Context) error {
 	procs, err := b.readDetached()
 	if err != nil {
 		return fmt.Errorf("destroy the local box %s: %w", b.id, err)
@@ -196,7 +175,7 @@ func (b *localBox) destroy(ctx context.Context) error {
 	}
 	// The record goes last: a removal that is cut short leaves a box that is still listed.
 	rest := unmade(b.dir, gonePrefix)
-	err = errors.Join(removeAll(filepath.Join(b.dir, workFolder)), removeAll(filepath.Join(b.dir, homeFolder)))
+	err = errors.Join(removeAll(filepath.Join(b.dir, workspaceName)), removeAll(filepath.Join(b.dir, homeFolder)))
 	if err == nil {
 		err = os.Rename(b.dir, rest)
 	}
@@ -231,4 +210,35 @@ func unlock(dir string) error {
 		}
 		return err
 	})
+}
+
+func (b *box) Download(_ context.Context, path string, w io.Writer) (err error) {
+	place, err := sandbox.ConfineFile(b.Home(), path)
+	if err != nil {
+		return err
+	}
+	root, err := b.root()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	rel, err := filepath.Rel(b.dir, place)
+	if err != nil {
+		return err
+	}
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO would block
+	if err != nil {
+		return fmt.Errorf("download %s: %w", path, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err == nil {
+		_, err = io.Copy(w, f)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("download %s: %w", path, err)
+	}
+	return nil
 }

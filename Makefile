@@ -128,7 +128,7 @@ test: build agents ## all packages, the scripts, a sample of the fault table, a 
 	$(REPORT) "$(PLAIN) -p 4 -skip '$(FULL)|$(LARGE)' -parallel 8 $$driving $$others"
 
 .PHONY: test-full
-test-full: build runners agents browser shells cross ## the same under the race detector, and all matrices
+test-full: build runners agents browser shells debian cross ## the same under the race detector, and all matrices
 	@driving="$(call HAVING,$(DRIVERS),TestFull)"; large="$(call HAVING,.,TestLarge)"; others="$(OTHERS)"; \
 	$(REPORT) "$(PLAIN) -run $(FULL) -parallel 4 $$driving" \
 		"$(RACED) -skip $(LARGE) -parallel 4 $$others" \
@@ -147,6 +147,12 @@ shells: ## the shells that completion is tested in, and what analyzes units
 		p=$${p/groff/groff-base}; missing="$$missing $${p/systemd-analyze/systemd}"; }; done; \
 	[ -z "$$missing" ] || { sudo=; [ $$(id -u) = 0 ] || sudo="sudo -n"; \
 		$$sudo apt-get -qq update && $$sudo apt-get -qq install -y --no-install-recommends $$missing >/dev/null; } || true
+
+# Programs of Debian's that nobody installs. Where apt-get is missing or refuses, the tests that run them are skipped.
+DEBS = docker.io containerd runc tini busybox-static rpm rpm-common librpm9 librpmio9 liblua5.3-0 libpopt0
+.PHONY: debian
+debian: ## a Docker engine, rpm and busybox for tests, unpacked into the cache folder
+	@internal/test/debian/unpack.sh $(CACHE)/debian-1 $(DEBS) || echo "not unpacked: $(DEBS)"
 
 # The client's commands and the launch at Daytona work on these, too.
 .PHONY: cross
@@ -176,6 +182,14 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 	@set -e; for f in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z]+' . | cut -c6-); do \
 		dir=$$(dirname $$(grep -rlE --include='*_test.go' "^func $$f\(" .)); \
 		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$dir; done
+
+# Tests hold the parts that this writes: internal/test/generated lists them.
+.PHONY: docs
+docs: build $(PG) ## the generated parts of the documents
+	go test -count=1 -trimpath ./internal/test/wire -update
+	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDoors ./internal/test/scripts -update
+	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestTable ./internal/test/providers -update
+	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDocCommands ./internal/test/e2e/docs -update
 
 .PHONY: captures
 captures: build agents ## docs/SCREENS.md: what a terminal shows of real runs; needs tmux

@@ -222,5 +222,8 @@ func agentEnv(environ, add []string, always ...string) []string {
 
 // AgentMaySee reports whether the variable name of the runner's environment may reach the agent.
 func AgentMaySee(name string) bool {
-	return !strings.HasPrefix(name, "ARBE_") && !strings.HasPrefix(name, "DAYTONA_") && name != "DURABLE_STREAMS_SECRET"
+	// The runner's own, and those of the providers of boxes.
+	hidden := []string{"ARBE_", "DAYTONA_", "SPRITES_", "DOCKER_"}
+	return name != "DURABLE_STREAMS_SECRET" &&
+		!slices.ContainsFunc(hidden, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -29,8 +29,10 @@ type beside struct {
 
 // beside returns this host beside a server with this configuration.
 func (c command) beside(cfg daemon.Config, s daemon.Serving) beside {
+	all := boxesOf(c.kinds, cfg.Data)
 	h := host{
-		data: cfg.Data, providers: providers(cfg.Data), folders: foldersOf(cfg.Data), limits: c.limits, keys: c.keys,
+		data: cfg.Data, boxes: all, providers: all.configured(), folders: foldersOf(cfg.Data), limits: c.limits,
+		keys: c.keys,
 	}
 	if rows, is := cfg.Rows.(*control.Store); is {
 		h.database = rows.Open

@@ -16,6 +16,7 @@ import (
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/sandbox"
 )
 
 func (p *program) envCommand() *cli.Command {
@@ -27,7 +28,8 @@ func (p *program) envCommand() *cli.Command {
 				Name: "create", ArgsUsage: "NAME", Usage: "make an environment, and print its id",
 				Flags: []cli.Flag{
 					&cli.StringFlag{
-						Name: "runtime", Value: "daytona", Usage: "`PROVIDER` of its boxes: local or daytona",
+						Name: "runtime", Value: rows.DefaultRuntime,
+						Usage: "`PROVIDER` of its boxes: " + sandbox.Either(p.kinds.Names()),
 					},
 					&cli.StringSliceFlag{
 						Name: "secret",
@@ -69,14 +71,14 @@ func secretNames(e rows.Environment) string {
 
 func (p *program) createEnvironment(c *cli.Context, s control.Scope, h rows.House) error {
 	r := rows.Recipe{Name: c.Args().First(), Runtime: c.String("runtime"), Config: json.RawMessage("{}")}
-	if r.Runtime != "local" && r.Runtime != "daytona" {
-		return cmdline.Usage("--runtime %q: want local or daytona", r.Runtime)
+	if _, err := p.kinds.Named(r.Runtime); err != nil {
+		return cmdline.Usage("--runtime %w", err)
 	}
 	for _, name := range c.StringSlice("secret") {
 		name, optional := strings.CutSuffix(name, "?")
 		r.Bindings = append(r.Bindings, rows.Binding{Name: name, Required: !optional})
 	}
-	if err := recipe.Check(&r); err != nil {
+	if err := p.runtimes().Check(&r); err != nil {
 		return cmdline.Usage("%w", err)
 	}
 	all, err := s.Environments(c.Context, h.ID)
@@ -192,7 +194,7 @@ func (p *program) applyEnvironment(c *cli.Context) error {
 	case cmd.house == "" && !c.Bool("check"):
 		return cmdline.Usage("want the --house of the environment")
 	}
-	r, err := p.readRecipe(c.Context, file, recipe.Parse)
+	r, err := p.readRecipe(c.Context, file, p.runtimes().Parse)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
@@ -25,18 +24,13 @@ import (
 type host struct {
 	data      daemon.Data
 	client    func(threadID string) (*client.Client, error) // for writing any thread
-	providers map[string]reconcile.Provider                 // those that are configured here
+	boxes     *boxes
+	providers map[string]reconcile.Provider // those that are configured here
 	folders   folders
 	database  func(context.Context) (*control.DB, error) // opens it; nil for none
 
 	limits limits // of its reconciler
 	keys   keyset // of secrets
-}
-
-// provider is a provider of boxes, as launches and the reconciler use it.
-type provider interface {
-	provision.Provider
-	reconcile.Provider
 }
 
 // host returns this host, with the data folder, the database and the limits of the command line.
@@ -47,8 +41,9 @@ func (c command) host() (host, error) {
 	}
 	// A token in the environment is for one thread. A host also writes to other threads and to the leases of boxes.
 	cl := func(id string) (*client.Client, error) { return c.client(id, token.ScopeWrite) }
+	all := boxesOf(c.kinds, d)
 	return host{
-		data: d, client: cl, providers: providers(d), folders: foldersOf(d), database: c.opened(),
+		data: d, client: cl, boxes: all, providers: all.configured(), folders: foldersOf(d), database: c.opened(),
 		limits: c.limits, keys: c.keys,
 	}, err
 }
@@ -57,10 +52,11 @@ func (c command) host() (host, error) {
 func (h host) provision(key []byte, logger *slog.Logger) *provision.Host {
 	to := &provision.Host{
 		Client:    h.client,
-		Provider:  func(place, name string) (provision.Provider, error) { return providerNamed(h.data, place, name) },
-		StreamURL: func(provider string) (string, error) { return boxStreamURL(h.data, provider) },
+		Provider:  func(place, name string) (provision.Provider, error) { return h.boxes.named(place, name) },
+		StreamURL: h.boxStreamURL,
+		Runtimes:  provision.Runtimes(h.boxes.kinds),
 		Runner:    runnerFor, Remember: func(id string) error { return remember(h.data, id) }, Key: key, Log: logger,
-		Box:        sandbox.Options{GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET")},
+		Box:        sandbox.Options{GitHub: os.Getenv("GITHUB_SERVER_URL")},
 		Token:      os.Getenv("GITHUB_TOKEN"),
 		LocalBoxes: true,
 	}
@@ -82,18 +78,6 @@ func minting(key []byte, like *client.Client) func(id string) (*client.Client, e
 	return func(id string) (*client.Client, error) { return provision.Client(key, like, id), nil }
 }
 
-// providers returns the providers that are configured here.
-func providers(d daemon.Data) map[string]reconcile.Provider {
-	all := map[string]reconcile.Provider{}
-	for _, name := range []string{"local", "daytona"} {
-		// A provider that is not configured has no boxes of this host.
-		if provider, err := providerNamed(d, "provider", name); err == nil {
-			all[name] = provider
-		}
-	}
-	return all
-}
-
 // reconciler returns a reconciler of this host's boxes.
 func (h host) reconciler() *reconcile.Reconciler {
 	r := &reconcile.Reconciler{
@@ -108,39 +92,20 @@ func (h host) reconciler() *reconcile.Reconciler {
 	return r
 }
 
-// providerNamed returns the provider of boxes with the name, which the command line has in a place, such as --sandbox.
-func providerNamed(d daemon.Data, place, name string) (provider, error) {
-	switch name {
-	case "local":
-		if runtime.GOOS != "linux" {
-			return nil, cmdline.Fail(exitConfig,
-				"local boxes need Linux, and this is %s: use --sandbox daytona", runtime.GOOS)
-		}
-		return sandbox.NewLocal(filepath.Join(string(d), "boxes")), nil
-	case "daytona":
-		provider, err := sandbox.NewDaytona(sandbox.Config{
-			Key: os.Getenv("DAYTONA_API_KEY"), URL: os.Getenv("DAYTONA_API_URL"),
-			Target: os.Getenv("DAYTONA_TARGET"), Snapshot: os.Getenv("DAYTONA_SNAPSHOT"),
-			GitHub: os.Getenv("GITHUB_SERVER_URL"),
-		})
-		if err != nil {
-			return nil, &cmdline.Exit{Status: exitConfig, Cause: err}
-		}
-		return provider, nil
-	}
-	return nil, cmdline.Usage("%s %q: want local or daytona", place, name)
-}
-
-// boxStreamURL returns the address at which a box reaches the thread server.
-func boxStreamURL(d daemon.Data, provider string) (string, error) {
+// boxStreamURL returns the address at which a box of a provider reaches the thread server.
+func (h host) boxStreamURL(provider string) (string, error) {
 	if at := os.Getenv("ARBE_BOX_STREAM_URL"); at != "" {
 		return at, nil
 	}
-	at, err := serverURL(d)
-	if err != nil || provider == "local" {
-		return at, err
+	at, err := serverURL(h.data)
+	if err != nil {
+		return "", err
 	}
-	if onThisMachine(at) {
+	p, err := h.boxes.named("provider", provider)
+	if err != nil {
+		return "", err
+	}
+	if !p.Traits().SameMachine && onThisMachine(at) {
 		const want = "a box elsewhere can't reach the thread server at %s: " +
 			"set ARBE_BOX_STREAM_URL to an address of it, or of an arbe proxy, that the box can reach"
 		return "", cmdline.Fail(exitConfig, want, at)

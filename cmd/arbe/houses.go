@@ -54,7 +54,10 @@ func (p *program) houses(
 	if url == "" {
 		return nil, provider, p.command(c).keysFit()
 	}
-	r = &control.Store{URL: url, Logger: logger, NoLocal: !c.Bool("local-boxes")}
+	r = &control.Store{URL: url, Logger: logger}
+	if !c.Bool("local-boxes") {
+		r.Barred = p.kinds.Unisolated()
+	}
 	if r.Keys, err = serverKeys(c, logger); err != nil {
 		return nil, nil, err
 	}

@@ -12,10 +12,14 @@ import (
 	"arbe.0sk.ar/runner/harness/catalog"
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/reap"
+	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-const launchHelp = `The runner is uploaded to the box, and the agent is installed there if it is missing. Once
+// launchHelp is the part of the help that all commands which launch runs have.
+func (p *program) launchHelp() string { return launchText + variablesOf(p.kinds) }
+
+const launchText = `The runner is uploaded to the box, and the agent is installed there if it is missing. Once
 the runner is started, the run no longer needs this machine: its thread has everything.
 
 Environment:
@@ -23,14 +27,14 @@ Environment:
   ARBE_BOX_STREAM_URL      its address as the box reaches it, such as a proxy's (default: ARBE_STREAM_URL)
   ARBE_RUNNER_BIN          the runner's binary for the box (default: beside arbe, or in /usr/lib/arbe)
   GITHUB_TOKEN             token for private repositories, --push and pull requests
-  DAYTONA_API_KEY, DAYTONA_API_URL, DAYTONA_TARGET, DAYTONA_SNAPSHOT   for --sandbox daytona`
+`
 
-func launchFlags() []cli.Flag {
-	return append(environmentFlags(), []cli.Flag{
+func (p *program) launchFlags() []cli.Flag {
+	return append(p.environmentFlags(), []cli.Flag{
 		&cli.StringFlag{
 			Name:  "sandbox",
 			Value: "local",
-			Usage: "run in a box of `PROVIDER`: local (a folder of this machine) or daytona",
+			Usage: "run in a box of `PROVIDER`: " + described(p.kinds),
 		},
 		&cli.StringFlag{
 			Name:  "harness",
@@ -108,14 +112,13 @@ func launchFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "agent-arg", Usage: "pass `ARGUMENT` to the agent; may be repeated"},
 		&cli.BoolFlag{Name: "keep", Usage: "keep the box after the run"},
 		&cli.StringFlag{
-			Name:    "snapshot",
-			EnvVars: []string{"DAYTONA_SNAPSHOT"},
-			Usage:   "create a Daytona box from the snapshot `NAME`",
+			Name:  "snapshot",
+			Usage: "make the box from the snapshot `NAME`: " + p.kinds.For(sandbox.OptionSnapshot),
 		},
 		&cli.StringFlag{
 			Name: "resources",
-			Usage: "create a Daytona box with `RESOURCES`, as cpu=2,memory=4,disk=10 (cores, GiB, GiB); " +
-				"only with an image: a snapshot has its own",
+			Usage: "make the box with `RESOURCES`, as cpu=2,memory=4,disk=10 (cores, GiB, GiB): " +
+				p.kinds.For(sandbox.OptionResources),
 		},
 		&cli.StringFlag{
 			Name:    "house",
@@ -143,8 +146,8 @@ func (p *program) launchCommand() *cli.Command {
 		Usage:     "start an agent in a box, and return",
 		ArgsUsage: "-- TASK",
 		Description: "Prints one JSON object, {threadId, runId, sandbox, …}, and the progress on stderr.\n" +
-			"TASK may be left out with --live. Exit status 75: the thread has an open run.\n\n" + launchHelp,
-		Flags: launchFlags(),
+			"TASK may be left out with --live. Exit status 75: the thread has an open run.\n\n" + p.launchHelp(),
+		Flags: p.launchFlags(),
 		Action: func(c *cli.Context) error {
 			h, err := p.command(c).host()
 			if err != nil {
@@ -172,8 +175,8 @@ Ctrl-D on a terminal, asks the run to do what is queued and to end.
 
 Exit status: 0 if the verdict is completed, else the agent's own (128+n for signal n, 1 if it was 0).
 
-` + launchHelp,
-		Flags:  append(launchFlags(), &cli.BoolFlag{Name: "full", Usage: "show long outputs whole"}),
+` + p.launchHelp(),
+		Flags:  append(p.launchFlags(), &cli.BoolFlag{Name: "full", Usage: "show long outputs whole"}),
 		Action: p.runAction,
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"arbe.0sk.ar/runner/cmd/internal/cmdline"
 	"arbe.0sk.ar/runner/host/control"
 	"arbe.0sk.ar/runner/host/daemon"
+	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/providers"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/thread/client"
 )
@@ -31,11 +33,15 @@ type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	http           *http.Client // of all threads: one pool of connections
+	kinds          sandbox.Kinds
 }
 
 // run runs the program and returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{stdin, cmdline.NewOutput(stdout), stderr, client.NewHTTPOf("arbe/" + arbe.This().String())}
+	p := &program{
+		stdin: stdin, stdout: cmdline.NewOutput(stdout), stderr: stderr,
+		http: client.NewHTTPOf("arbe/" + arbe.This().String()), kinds: providers.All(),
+	}
 	ctx, stop := cmdline.UntilSignal(context.Background())
 	defer stop()
 	app := &cli.App{

@@ -75,7 +75,7 @@ func (p *program) openAction(c *cli.Context) error {
 		fmt.Fprintln(p.stdout, address)
 		return nil
 	}
-	if err := browse(c.Context, site.data, command, address); err != nil {
+	if err := p.browse(c.Context, site.data, command, address); err != nil {
 		fmt.Fprintf(p.stderr, "arbe: start the browser: %v; open this link within a minute:\n", err)
 		fmt.Fprintln(p.stdout, address)
 		return nil
@@ -274,7 +274,7 @@ func browser() []string {
 
 // browse opens an address in the browser. The address has a code, so no command line has it: the browser opens a file
 // that only this user can read, which leads there.
-func browse(ctx context.Context, d daemon.Data, command []string, address string) error {
+func (p *program) browse(ctx context.Context, d daemon.Data, command []string, address string) error {
 	text := fmt.Sprintf(redirect, html.EscapeString(address))
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
@@ -288,7 +288,8 @@ func browse(ctx context.Context, d daemon.Data, command []string, address string
 	}
 	cmd := exec.Command(command[0], append(command[1:], file)...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "ARBE_") || strings.HasPrefix(v, "DURABLE_") || strings.HasPrefix(v, "DAYTONA_")
+		name, _, _ := strings.Cut(v, "=")
+		return strings.HasPrefix(name, "ARBE_") || strings.HasPrefix(name, "DURABLE_") || p.kinds.Read(name)
 	})
 	procgroup.Detach(cmd) // it outlives this program and its terminal
 	if err := cmd.Start(); err != nil {

@@ -130,8 +130,8 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		Live: c.Bool("live"), Idle: c.Duration("idle"),
 		Box: sandbox.Options{
 			Repo: c.String("repo"), Branch: c.String("branch"), Token: os.Getenv("GITHUB_TOKEN"),
-			GitHub: os.Getenv("GITHUB_SERVER_URL"), Target: os.Getenv("DAYTONA_TARGET"),
-			Image: c.String("image"), Snapshot: c.String("snapshot"), Ephemeral: !c.Bool("keep"),
+			GitHub: os.Getenv("GITHUB_SERVER_URL"),
+			Image:  c.String("image"), Snapshot: c.String("snapshot"), Ephemeral: !c.Bool("keep"),
 			Labels: map[string]string{
 				sandbox.LabelHouse: c.String("house"), sandbox.LabelEnvironment: c.String("environment"),
 			},
@@ -139,9 +139,6 @@ func (p *program) taskFrom(c *cli.Context, h host) (launch.Task, error) {
 		Setup: launch.Setup{Commands: c.StringSlice("setup")},
 	}
 	maps.DeleteFunc(t.Box.Labels, func(_, value string) bool { return value == "" })
-	if t.Box.Snapshot == os.Getenv("DAYTONA_SNAPSHOT") {
-		t.Box.Snapshot = "" // the provider's default
-	}
 	switch {
 	case t.Box.Image != "" && t.Box.Snapshot != "":
 		return t, cmdline.Usage("--image and --snapshot exclude each other")

@@ -51,7 +51,7 @@ func (p *program) provisionCommand() *cli.Command {
 		Description: `Any number of hosts may launch the tasks of one database: each task is launched by one of them.
 arbe serve --provision does the same. Exit status 0 at a signal: other hosts continue the launches.
 
-` + launchHelp,
+` + p.launchHelp(),
 		Flags: append(taskFlags(),
 			&cli.BoolFlag{Name: "once", Usage: "launch the tasks that wait now, and end"},
 			databaseFlag(), secretKeysFlag(), secretKMSFlag(), cmdline.Verbose(),

@@ -14,19 +14,21 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/sandbox"
 	"arbe.0sk.ar/runner/thread"
 )
 
 // environmentFlags are the flags of a launch that choose how its box is made.
-func environmentFlags() []cli.Flag {
+func (p *program) environmentFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{
 			Name: "environment-file", TakesFile: true,
 			Usage: "make the box by the environment in `FILE`, of this host; other flags outrank it",
 		},
 		&cli.StringFlag{
-			Name:  "image",
-			Usage: "build a Daytona box from the `IMAGE` of a registry, instead of a snapshot",
+			Name: "image",
+			Usage: "build the box from the `IMAGE` of a registry, instead of a snapshot: " +
+				p.kinds.For(sandbox.OptionImage),
 		},
 	}
 }
@@ -42,7 +44,7 @@ func (p *program) follow(ctx context.Context, h host, o *order) (string, error) 
 	case o.file == "":
 		return o.provider, nil
 	}
-	r, err := p.readRecipe(ctx, o.file, recipe.ParseHost)
+	r, err := p.readRecipe(ctx, o.file, p.runtimes().ParseHost)
 	if err != nil {
 		return "", err
 	}

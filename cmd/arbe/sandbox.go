@@ -33,7 +33,7 @@ func (p *program) sandboxCommand() *cli.Command {
 					"machine is gone,\nand a machine whose row is, are listed with that fault.",
 				Flags: append(reconcileFlags(),
 					&cli.BoolFlag{Name: "reconcile", Usage: "settle the threads of the boxes first"},
-					&cli.StringFlag{Name: "runtime", Usage: "print the boxes of `PROVIDER` only: local or daytona"},
+					&cli.StringFlag{Name: "runtime", Usage: "print the boxes of `PROVIDER` only"},
 					&cli.StringFlag{
 						Name: "house", EnvVars: []string{"ARBE_HOUSE"},
 						Usage: "print the boxes of `HOUSE` only, by name or id; without --database by the label",
@@ -44,6 +44,7 @@ func (p *program) sandboxCommand() *cli.Command {
 				Action: p.sandboxList,
 			},
 			p.removeCommand(),
+			p.providersCommand(),
 			{
 				Name: "push", Usage: "push the branch of a box, and open a pull request", ArgsUsage: "PROVIDER:ID",
 				Description: "GITHUB_TOKEN is the token. Prints one JSON object, {pushed, branch, commit, prUrl, " +
@@ -87,12 +88,12 @@ func (h host) fold(ctx context.Context, id string) (*thread.Fold, error) {
 }
 
 // boxNamed returns the box that an argument names, and its provider.
-func (h host) boxNamed(arg string) (sandbox.Ref, provider, error) {
+func (h host) boxNamed(arg string) (sandbox.Ref, sandbox.Provider, error) {
 	name, id, ok := strings.Cut(arg, ":")
 	if !ok || name == "" || id == "" {
 		return sandbox.Ref{}, nil, cmdline.Usage("%q: want PROVIDER:ID, as arbe sandbox list prints it", arg)
 	}
-	provider, err := providerNamed(h.data, "provider", name)
+	provider, err := h.boxes.named("provider", name)
 	return sandbox.Ref{Provider: name, ID: id}, provider, err
 }
 

@@ -61,7 +61,7 @@ func (p *program) sandboxList(c *cli.Context) error {
 		return err
 	}
 	if name := c.String("runtime"); name != "" {
-		if _, err := providerNamed(h.data, "--runtime", name); err != nil {
+		if _, err := h.boxes.named("--runtime", name); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ type boxList struct {
 // machines lists the boxes of the providers.
 func (l *boxList) machines(ctx context.Context) error {
 	var errs []error
-	for _, name := range []string{"local", "daytona"} {
+	for _, name := range l.host.boxes.kinds.Names() {
 		if l.providers[name] == nil || l.runtime != "" && l.runtime != name {
 			continue
 		}
@@ -243,7 +243,7 @@ func (l *boxList) withoutMachine(ctx context.Context, r rows.UsedBox) (b listed,
 		b.Fault = "its machine is not known: " + err.Error()
 	case health == sandbox.Unknown:
 		b.Fault = "its machine is not known: " + why
-	case health == sandbox.Live:
+	case health.Exists():
 		b.State = why
 	default:
 		b.State, b.Fault = machineGone, "its machine is gone: arbe reconcile --all declares its row dead"

@@ -71,7 +71,7 @@ func (p *program) sandboxRemove(c *cli.Context) error {
 }
 
 // reaper returns what decides about the boxes of a provider.
-func (h host) reaper(provider provider) *reap.Reaper {
+func (h host) reaper(provider sandbox.Provider) *reap.Reaper {
 	r := &reap.Reaper{
 		Name: provider.Name(), Provider: provider, Client: h.client, Unsaved: unsavedAnywhere,
 	}
@@ -85,7 +85,7 @@ func (h host) reaper(provider provider) *reap.Reaper {
 const listTimeout = 10 * time.Second
 
 // forceOff deletes a box, whatever is in it.
-func (h host) forceOff(ctx context.Context, ref sandbox.Ref, provider provider) error {
+func (h host) forceOff(ctx context.Context, ref sandbox.Ref, provider sandbox.Provider) error {
 	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	boxes, _ := provider.List(limited, nil) // an error: nothing is posted on its threads
@@ -102,7 +102,7 @@ func listedBox(boxes []sandbox.Box, ref sandbox.Ref) reap.Box {
 }
 
 // remove deletes a box, or prints what stands against it. With cancel what runs in it is ended first.
-func (p *program) remove(ctx context.Context, h host, ref sandbox.Ref, provider provider, cancel bool) error {
+func (p *program) remove(ctx context.Context, h host, ref sandbox.Ref, provider sandbox.Provider, cancel bool) error {
 	boxes, err := provider.List(ctx, nil)
 	if err != nil {
 		return err

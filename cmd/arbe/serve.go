@@ -23,7 +23,6 @@ import (
 	"arbe.0sk.ar/runner/host/memory"
 	"arbe.0sk.ar/runner/host/page"
 	"arbe.0sk.ar/runner/host/provision"
-	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/server"
 	"arbe.0sk.ar/runner/session"
 )
@@ -232,7 +231,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg.Provider, cfg.CheckRecipe = provider, recipe.Check
+	cfg.Provider, cfg.CheckRecipe = provider, p.runtimes().Check
 	if r != nil {
 		defer r.Close()
 		cfg.Rows, cfg.Store, cfg.Delegate, cfg.Unserved = r, r, provision.Delegating(r), r.Unserved

@@ -84,7 +84,7 @@ func (h hands) delegate(ctx context.Context, t rows.Task) (rows.Task, error) {
 	}
 	scope := db.As(t.Author)
 	if !h.to.LocalBoxes {
-		scope = scope.NoLocal()
+		scope = scope.Barring(h.host.boxes.kinds.Unisolated())
 	}
 	made, _, err := provision.Delegate(ctx, scope, t)
 	if err != nil {

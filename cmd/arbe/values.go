@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,8 +25,8 @@ func values(p *program) map[string]cmdline.Values {
 	return map[string]cmdline.Values{
 		"ID":          p.listThreads,
 		"HARNESS":     cmdline.Words(catalog.Names()...),
-		"PROVIDER":    cmdline.Words("local", "daytona"),
-		"PROVIDER:ID": listBoxes,
+		"PROVIDER":    cmdline.Words(p.kinds.Names()...),
+		"PROVIDER:ID": p.listBoxes,
 		"HOUSE":       completeHouses,
 		"ENVIRONMENT": completeEnvironments,
 		"ENGINE":      cmdline.Words("pebble", "nats"),
@@ -76,18 +75,24 @@ func (p *program) listThreads(flag func(string) string) (all []cmdline.Candidate
 	return all
 }
 
-// listBoxes returns the boxes on this machine. Those of other providers would take a request.
-func listBoxes(flag func(string) string) (all []cmdline.Candidate) {
+// listBoxes returns the boxes on this machine. A list of others would take long.
+func (p *program) listBoxes(flag func(string) string) (all []cmdline.Candidate) {
 	d, err := dataFolder(cmp.Or(flag("data"), os.Getenv("ARBE_DATA")))
 	if err != nil {
 		return nil
 	}
-	boxes, err := sandbox.NewLocal(filepath.Join(string(d), "boxes")).List(context.Background(), nil)
-	if err != nil {
-		return nil
-	}
-	for _, b := range boxes {
-		all = append(all, cmdline.Candidate{Word: b.Ref.String(), Text: "thread " + b.Labels[sandbox.LabelThread]})
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	on := boxesOf(p.kinds, d)
+	for _, kind := range p.kinds {
+		provider, err := on.open(kind)
+		if err != nil || !provider.Traits().SameMachine {
+			continue
+		}
+		boxes, _ := provider.List(ctx, nil) // after an error there are none
+		for _, b := range boxes {
+			all = append(all, cmdline.Candidate{Word: b.Ref.String(), Text: "thread " + b.Labels[sandbox.LabelThread]})
+		}
 	}
 	return all
 }

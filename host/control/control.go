@@ -133,7 +133,7 @@ type Scope struct {
 	role  string                                 // the statements that take an agent's rights; "" for the host's
 	fault error                                  // of each call; nil for none
 
-	noLocal bool // its tasks get no box on the host's own machine: see Store.NoLocal
+	barred []string // providers whose boxes none of its tasks gets
 }
 
 // As returns the scope of an agent. Row level security holds it. An id that is no UUID is ErrInvalid in each call.
@@ -142,9 +142,9 @@ func (db *DB) As(agent string) Scope { return db.Host().as(agent) }
 // Host returns the scope of the host: all rows.
 func (db *DB) Host() Scope { return Scope{open: func(context.Context) (*DB, error) { return db, nil }} }
 
-// NoLocal returns the scope, in which no task gets a box on the host's own machine.
-func (s Scope) NoLocal() Scope {
-	s.noLocal = true
+// Barring returns the scope, in which no task gets a box of one of these providers.
+func (s Scope) Barring(providers []string) Scope {
+	s.barred = providers
 	return s
 }
 

@@ -34,8 +34,8 @@ type Store struct {
 	Logger *slog.Logger
 	// Log returns the id of the server's log. It fails while that can't be read. Try alone does not need it.
 	Log func(ctx context.Context) (string, error)
-	// NoLocal refuses the tasks of members that would get a box on the host's own machine.
-	NoLocal bool
+	// Barred are the providers whose boxes no task of a member gets.
+	Barred []string
 
 	db    atomic.Pointer[DB]    // nil until it is open and of the server's log
 	shut  atomic.Pointer[error] // why it was not at the last attempt; nil before any
@@ -56,7 +56,7 @@ type asked struct {
 
 // As implements rows.Store.
 func (st *Store) As(agent string) rows.Scope {
-	s := Scope{open: st.Open, noLocal: st.NoLocal}
+	s := Scope{open: st.Open, barred: st.Barred}
 	if agent != "" {
 		s = s.as(agent)
 	}

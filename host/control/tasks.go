@@ -50,7 +50,7 @@ func (s Scope) Delegate(ctx context.Context, t rows.Task) (made rows.Task, fresh
 		t.Agent = id.String()
 	}
 	err = s.tx(ctx, "delegate from thread "+t.Parent, func(tx pgx.Tx) (err error) {
-		made, err = delegation{t, s.noLocal}.insert(ctx, tx)
+		made, err = delegation{t, s.barred}.insert(ctx, tx)
 		return err
 	})
 	if err != nil && t.Thread != "" {
@@ -63,7 +63,7 @@ func (s Scope) Delegate(ctx context.Context, t rows.Task) (made rows.Task, fresh
 // delegation is a task that gets its row.
 type delegation struct {
 	rows.Task
-	noLocal bool
+	barred []string // providers
 }
 
 // parent has the columns that a task takes from the row of the thread that delegates it.
@@ -90,8 +90,8 @@ func (d delegation) insert(ctx context.Context, tx pgx.Tx) (made rows.Task, err 
 		return made, err
 	}
 	environment, box, err := d.place(ctx, tx, p)
-	if err == nil && d.noLocal {
-		err = notLocal(ctx, tx, environment, box)
+	if err == nil {
+		err = d.allowed(ctx, tx, environment, box)
 	}
 	if err != nil {
 		return made, err
@@ -172,14 +172,14 @@ func (d delegation) place(ctx context.Context, tx pgx.Tx, p parent) (environment
 	return b.Environment, box, err
 }
 
-// localProvider makes boxes of the host's own machine, in which a task runs as the host's user.
-const localProvider = "local"
-
-// notLocal returns rows.ErrLocal where a task's sandbox is, or would be, on the host's own machine.
-func notLocal(ctx context.Context, tx pgx.Tx, environment, box string) error {
+// allowed returns rows.ErrLocal where a task's sandbox is, or would be, one of a provider that is barred.
+func (d delegation) allowed(ctx context.Context, tx pgx.Tx, environment, box string) error {
+	if len(d.barred) == 0 {
+		return nil
+	}
 	providers, err := column[string](ctx, tx, `select provider from sandboxes where id = $2
 		union all select runtime from environments where id = $1 and $2 = ''`, environment, box)
-	if err == nil && slices.Contains(providers, localProvider) {
+	if err == nil && slices.ContainsFunc(providers, func(p string) bool { return slices.Contains(d.barred, p) }) {
 		err = rows.Refuse(rows.ErrLocal, "environment "+environment)
 	}
 	return err

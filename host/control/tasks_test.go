@@ -106,7 +106,7 @@ func TestDelegateErrors(t *testing.T) {
 		}
 	}
 	away := control.StoreOf(db)
-	away.NoLocal = true
+	away.Barred = []string{"local"}
 	for name, change := range map[string]func(*rows.Task){
 		"environment": func(d *rows.Task) { d.Environment = local },
 		"sandbox":     func(d *rows.Task) { d.Sandbox = localBox },

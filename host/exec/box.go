@@ -13,7 +13,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Provider opens and probes boxes for a Boxes. sandbox.Local and sandbox.Daytona implement it.
+// Provider opens and probes boxes for a Boxes.
 type Provider interface {
 	// Open returns the box with the id, which must be live; sandbox.ErrGone if there is no such box.
 	Open(ctx context.Context, id string) (sandbox.Sandbox, error)
@@ -70,7 +70,7 @@ func (b Boxes) Find(ctx context.Context) (sandbox.Ref, Provider, error) {
 	switch {
 	case err != nil:
 		return ref, nil, fmt.Errorf("the sandbox %s of thread %s: %w", ref, b.Client.Thread, err)
-	case health != sandbox.Live:
+	case !health.Exists():
 		return ref, nil, &NoBoxError{b.Client.Thread, fmt.Sprintf(
 			"has the box %s, and its provider answers %q: arbe launch --thread with --resume makes another one if it "+
 				"is gone", ref, why)}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // BenchmarkScale copies a folder in, has half of it changed in the box, and merges. The figures are in docs/SANDBOX.md.
@@ -24,8 +25,8 @@ func BenchmarkScale(b *testing.B) {
 		files, bytes int
 	}{{"1000files", 1000, 100}, {"100000files", 100_000, 100}, {"1GiB", 16, 64 << 20}} {
 		for name, provider := range map[string]func() sandbox.Provider{
-			"local":   func() sandbox.Provider { return sandbox.NewLocal(b.TempDir()) },
-			"daytona": func() sandbox.Provider { return daytona(b) },
+			"local":   func() sandbox.Provider { return local.New(b.TempDir()) },
+			"daytona": func() sandbox.Provider { return atDaytona(b) },
 		} {
 			b.Run(size.name+"/"+name, func(b *testing.B) {
 				s := newScene(b, provider())

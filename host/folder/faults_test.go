@@ -16,6 +16,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // meddler is a box whose calls can be meddled with, by their number.
@@ -265,7 +266,7 @@ func TestFolderInUse(t *testing.T) {
 // TestBusy: two syncs with one state are not run at once.
 func TestBusy(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, sandbox.NewLocal(t.TempDir()))
+	s := newScene(t, local.New(t.TempDir()))
 	write(t, s.Path, "a", "1")
 	s.copyIn(t)
 	write(t, s.work(), "a", "2")
@@ -285,7 +286,7 @@ func TestBusy(t *testing.T) {
 // TestHostChanges changes the host's version after it was compared and before it is replaced: it is kept.
 func TestHostChanges(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, sandbox.NewLocal(t.TempDir()))
+	s := newScene(t, local.New(t.TempDir()))
 	write(t, s.Path, "a", "1", "f", "1")
 	s.copyIn(t)
 	write(t, s.work(), "a", "2")
@@ -332,7 +333,7 @@ func TestHostileBox(t *testing.T) {
 		{"an archive with a path outside", list(good), pack(`echo >../x; tar -czPf ../archive ../x`)},
 		{"an archive that is cut", list(good), pack(`head -c 1000000 /dev/urandom >made; tar -cf - made | head -c 5000 | gzip >../archive`)},
 	} {
-		s := newScene(t, sandbox.NewLocal(t.TempDir()))
+		s := newScene(t, local.New(t.TempDir()))
 		write(t, s.Path, "a", "1")
 		s.copyIn(t)
 		n := 0
@@ -352,7 +353,7 @@ func TestHostileBox(t *testing.T) {
 		}
 	}
 	// What was not asked for is not applied, and a link in the archive is no content.
-	s := newScene(t, sandbox.NewLocal(t.TempDir()))
+	s := newScene(t, local.New(t.TempDir()))
 	write(t, s.Path, "a", "1")
 	s.copyIn(t)
 	n := 0

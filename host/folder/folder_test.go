@@ -13,6 +13,8 @@ import (
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/daytona"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
@@ -21,19 +23,19 @@ func each(t *testing.T, test func(t *testing.T, p sandbox.Provider)) {
 	t.Parallel()
 	t.Run("local", func(t *testing.T) {
 		t.Parallel()
-		test(t, sandbox.NewLocal(t.TempDir()))
+		test(t, local.New(t.TempDir()))
 	})
 	t.Run("daytona", func(t *testing.T) {
 		t.Parallel()
-		test(t, daytona(t))
+		test(t, atDaytona(t))
 	})
 }
 
-func daytona(t testing.TB) sandbox.Provider {
+func atDaytona(t testing.TB) sandbox.Provider {
 	t.Helper()
 	fake, tr := fakedaytona.New(t), &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	p, err := sandbox.NewDaytona(sandbox.Config{
+	p, err := daytona.New(daytona.Config{
 		Key: fake.Key, URL: fake.URL, Pace: 2 * time.Millisecond,
 		Transport: tr,
 	})

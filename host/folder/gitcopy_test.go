@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // TestCopyInOfAUsedRepository has a user use git while the repository is copied into a box. The copy has what the
 // repository had at one moment, with all objects of it.
 func TestCopyInOfAUsedRepository(t *testing.T) {
 	t.Parallel()
-	boxes := sandbox.NewLocal(t.TempDir())
+	boxes := local.New(t.TempDir())
 	played := 0
 	for seed := range 5 {
 		r := rand.New(rand.NewPCG(uint64(seed), 29))

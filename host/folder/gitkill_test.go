@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // TestGitKilled kills a sync of a repository before each of its changes. The user's next commit undoes nothing then,
@@ -72,7 +72,7 @@ func killGit(t *testing.T, cases []gitCase) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			boxes := t.TempDir()
-			s := newScene(t, sandbox.NewLocal(boxes))
+			s := newScene(t, local.New(boxes))
 			s.Name = "thread1"
 			write(t, s.Path, "a", "a\n", "b", "b\n", "gone", "g\n", "u", "u\n", "w", "w\n")
 			do := func(dir, by string, deeds ...[]string) {

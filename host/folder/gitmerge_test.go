@@ -14,6 +14,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // gitScene is a repository with the files a and b in one commit on main, and its copy.
@@ -24,7 +25,7 @@ type gitScene struct {
 
 func newGitScene(t *testing.T, init ...string) *gitScene {
 	t.Helper()
-	s := &gitScene{newScene(t, sandbox.NewLocal(t.TempDir())), t}
+	s := &gitScene{newScene(t, local.New(t.TempDir())), t}
 	s.Name = "thread1"
 	s.Impatient()
 	write(t, s.Path, "a", "a\n", "b", "b\n")
@@ -269,7 +270,7 @@ func TestGitKinds(t *testing.T) {
 	t.Parallel()
 	t.Run("without a commit", func(t *testing.T) {
 		t.Parallel()
-		s := &gitScene{newScene(t, sandbox.NewLocal(t.TempDir())), t}
+		s := &gitScene{newScene(t, local.New(t.TempDir())), t}
 		s.Name = "thread1"
 		s.user("init", "-q", "-b", "main")
 		s.copyIn(t)

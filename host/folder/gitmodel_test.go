@@ -15,6 +15,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/folder"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // seedVar is the variable with the first seed that TestRepositories plays.
@@ -36,7 +37,7 @@ func playRepositories(t *testing.T, seeds int) {
 	if n, err := strconv.Atoi(os.Getenv(seedVar)); err == nil {
 		first = n
 	}
-	boxes := sandbox.NewLocal(t.TempDir())
+	boxes := local.New(t.TempDir())
 	var sum outcome
 	for seed := first; seed < first+seeds; seed++ {
 		playRepository(t, boxes, uint64(seed), &sum)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/host/folder"
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/internal/test/surroundings"
 )
 
@@ -48,7 +48,7 @@ func runErrand(text string) error {
 	}
 	ctx, cancel := testContext()
 	defer cancel()
-	box, err := sandbox.NewLocal(e.Boxes).Open(ctx, e.ID)
+	box, err := local.New(e.Boxes).Open(ctx, e.ID)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func killed(t *testing.T, e errand) bool {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	boxes := t.TempDir()
-	s := newScene(t, sandbox.NewLocal(boxes))
+	s := newScene(t, local.New(boxes))
 	s.Delete = true
 	write(t, s.Path, "edited", "old", "both", "old", "mode", "x", "f", "file", "full/mine", "",
 		"d/a", "a", "d/b/c", "c", "d/e", "e",

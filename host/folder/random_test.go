@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/host/folder"
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // seedsVar is the variable with the number of seeds that TestRandom plays.
@@ -29,7 +29,7 @@ func TestRandom(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv(seedsVar)); err == nil {
 		seeds = n
 	}
-	boxes := sandbox.NewLocal(t.TempDir())
+	boxes := local.New(t.TempDir())
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		s := newScene(t, boxes)

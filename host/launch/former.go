@@ -34,7 +34,7 @@ func (g *launching) former(ctx context.Context) (sandbox.Sandbox, error) {
 		switch {
 		case errors.Is(err, sandbox.ErrForeign):
 			return another(err.Error())
-		case err == nil && health == sandbox.Live:
+		case err == nil && health.Exists():
 			if mine, err := g.made(ctx, *ref); err != nil {
 				return nil, err
 			} else if !mine {
@@ -147,7 +147,7 @@ func (g *launching) rowless(ctx context.Context) error {
 		return nil
 	}
 	health, _, err := g.Provider.Probe(ctx, last.ID)
-	if err != nil || health != sandbox.Live {
+	if err != nil || !health.Exists() {
 		return nil // the launch makes another one
 	}
 	// Most boxes were made for their thread. One that it shares has another one's label.

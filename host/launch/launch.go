@@ -87,7 +87,7 @@ type Setup struct {
 // Agent is the name of the agent's program, and the npm package that installs it.
 type Agent struct{ Program, Package string }
 
-// Provider is the provider of a launch's boxes. sandbox.Local and sandbox.Daytona implement it.
+// Provider is the provider of a launch's boxes.
 type Provider interface {
 	// Create makes a box, with the repository in it. A Create that fails leaves no box.
 	Create(ctx context.Context, o sandbox.Options) (sandbox.Sandbox, error)
@@ -311,7 +311,7 @@ func (g *launching) runs(ctx context.Context, id string, p sandbox.Process) (boo
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	for n := 1; ; n++ {
-		is, err := g.Provider.Runs(ctx, id, p)
+		is, err := reap.Runs(ctx, g.Provider, id, p)
 		if err == nil || n == looks || ctx.Err() != nil {
 			return is, err
 		}

@@ -137,12 +137,12 @@ func (m Make) label(labels map[string]string) {
 // Step runs a step of making a box, and notes it with its kind and name.
 type Step func(ctx context.Context, kind, name string, do func() error) error
 
-// placer is a box with a workspace. The boxes of both providers implement it.
+// placer is a box with a workspace.
 type placer interface {
 	At(path string) (sandbox.Sandbox, error)
 }
 
-// cloner is a box that can clone. The boxes of both providers implement it.
+// cloner is a box that can clone.
 type cloner interface {
 	Clone(ctx context.Context, r sandbox.Repository) error
 }
@@ -155,7 +155,11 @@ func (m Make) Fill(ctx context.Context, box sandbox.Sandbox, step Step) error {
 			if err != nil {
 				return err
 			}
-			return b.(cloner).Clone(ctx, r.Repository)
+			c, is := b.(cloner)
+			if !is {
+				return fmt.Errorf("the sandbox %s can't clone a repository", box.Ref())
+			}
+			return c.Clone(ctx, r.Repository)
 		}); err != nil {
 			return fmt.Errorf("repository %s: %w", r.Repo, err)
 		}

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/thread/redact"
 )
 
 // Launches in one box at the same time each have their files on its list: none fails, and none drops another's.
 func TestNoteSecrets(t *testing.T) {
-	box, err := sandbox.NewLocal(t.TempDir()).Create(t.Context(), sandbox.Options{})
+	box, err := local.New(t.TempDir()).Create(t.Context(), sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

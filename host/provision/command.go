@@ -65,12 +65,12 @@ func (h *Host) Command(
 
 // usable returns the provider of a box for a command, if this host uses its boxes.
 func (h *Host) usable(place, name string) (Provider, error) {
-	if name == sandbox.LocalName && !h.LocalBoxes {
-		return nil, ErrLocal
-	}
 	p, err := h.Provider(place, name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, &UnreachableError{err}
+	case !p.Traits().Isolated && !h.LocalBoxes:
+		return nil, ErrLocal
 	}
 	return p, nil
 }
@@ -83,7 +83,7 @@ func (h *Host) Reaches(ctx context.Context, cl *client.Client) error {
 		return err
 	}
 	p, err := h.usable(ofThread, ref.Provider)
-	if err == nil && ref.Provider == sandbox.LocalName {
+	if err == nil && p.Traits().SameMachine {
 		if _, _, perr := p.Probe(ctx, ref.ID); errors.Is(perr, sandbox.ErrForeign) {
 			err = &UnreachableError{perr}
 		}

@@ -13,6 +13,8 @@ import (
 	"arbe.0sk.ar/runner/host/launch"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
+	"arbe.0sk.ar/runner/host/sandbox/providers"
 	"arbe.0sk.ar/runner/thread/client"
 )
 
@@ -24,6 +26,8 @@ type boxes struct {
 }
 
 func (b boxes) Name() string { return b.name }
+
+func (b boxes) Traits() sandbox.Traits { return sandbox.Traits{Isolated: b.name != local.Name} }
 
 func (boxes) Check(sandbox.Options) error { return nil }
 
@@ -43,6 +47,7 @@ func host(provider string) *Host {
 		Provider:  func(_, name string) (Provider, error) { return boxes{name: name}, nil },
 		StreamURL: func(string) (string, error) { return "http://127.0.0.1:1", nil },
 		Log:       slog.New(slog.DiscardHandler),
+		Runtimes:  Runtimes(providers.All()),
 		Rows:      all.open,
 		Secrets: func(context.Context, string) (map[string]string, error) {
 			return map[string]string{"KEY": "secret", "OTHER": "secret, too"}, nil
@@ -102,11 +107,11 @@ func TestCommandRefused(t *testing.T) {
 		rowed                  bool
 		err                    error
 	}{
-		{name: "in a local box", provider: sandbox.LocalName, thread: "t", err: ErrLocal},
-		{name: "in a local box that is allowed", provider: sandbox.LocalName, thread: "t", local: true, rowed: true},
+		{name: "in a local box", provider: local.Name, thread: "t", err: ErrLocal},
+		{name: "in a local box that is allowed", provider: local.Name, thread: "t", local: true, rowed: true},
 		{name: "in a box elsewhere", provider: "daytona", thread: "t", rowed: true},
 		{name: "without the provider", provider: "daytona", thread: "t", missing: true, err: unset},
-		{name: "of a thread without a row", provider: sandbox.LocalName, thread: "other"},
+		{name: "of a thread without a row", provider: local.Name, thread: "other"},
 	} {
 		h := host(tt.provider)
 		h.LocalBoxes = tt.local

@@ -39,6 +39,7 @@ type Host struct {
 	// Remember notes a thread here before a run or a command is on it, so that reconcile --all finds it.
 	Remember func(threadID string) error
 	Key      []byte // signs tokens
+	Runtimes recipe.Runtimes
 	Log      *slog.Logger
 
 	// Rows opens the rows, which may be away; nil without a database. Boxes are its rows of boxes, and Secrets opens
@@ -76,6 +77,7 @@ type Rows interface {
 // Provider is a provider of boxes.
 type Provider interface {
 	launch.Provider
+	Traits() sandbox.Traits
 	// Check returns an error for options that no box of the provider can have.
 	Check(o sandbox.Options) error
 }
@@ -94,7 +96,7 @@ func NoRows(box sandbox.Ref) error {
 
 // Follow makes a task's box by the environment of its place, which is checked again, and gives it that one's secrets.
 func (h *Host) Follow(t *launch.Task, p rows.Place) error {
-	stored, err := recipe.Stored(p.Environment.Recipe)
+	stored, err := h.Runtimes.Stored(p.Environment.Recipe)
 	if err != nil {
 		return fmt.Errorf("environment %s: %w", p.Environment.ID, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/rows"
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // What the run for a chat gets: a live run of the bot's harness, in the thread's own box, as a member's.
@@ -53,7 +53,7 @@ func TestResumed(t *testing.T) {
 // A member's chat gets no local box but where the host allows it.
 func TestResumedLocal(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
-		h := host(sandbox.LocalName)
+		h := host(local.Name)
 		h.LocalBoxes = allowed
 		_, _, err := h.resumed(t.Context(), Resume{Thread: "t", Run: "r", Author: "ann"})
 		if errors.Is(err, ErrLocal) == allowed || allowed && err != nil {

@@ -176,10 +176,14 @@ const leastLeft = time.Minute
 // it is the operator's.
 func (h *Host) ready(ctx context.Context, r Rows, t *launch.Task, trusted bool) (*launch.Launcher, error) {
 	p, err := place(ctx, r, t.Thread, Asked{})
+	if err != nil {
+		return nil, err
+	}
+	provider, err := h.Provider("the environment's runtime", p.Provider)
 	switch {
 	case err != nil:
 		return nil, err
-	case p.Provider == sandbox.LocalName && !trusted && !h.LocalBoxes:
+	case !provider.Traits().Isolated && !trusted && !h.LocalBoxes:
 		return nil, ErrLocal
 	}
 	if err := drive(ctx, r, t, t.Driver); err != nil {
@@ -195,10 +199,6 @@ func (h *Host) ready(ctx context.Context, r Rows, t *launch.Task, trusted bool) 
 	} else if limited {
 		why := fmt.Sprintf("the hours of its box (%d) are over: see arbe house set --box-hours", p.BoxHours)
 		t.Within(left.Truncate(time.Second), why)
-	}
-	provider, err := h.Provider("the environment's runtime", p.Provider)
-	if err != nil {
-		return nil, err
 	}
 	cl, err := h.Client(t.Thread)
 	if err != nil {

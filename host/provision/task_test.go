@@ -18,6 +18,7 @@ import (
 	"arbe.0sk.ar/runner/host/resolve"
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/thread/client"
 )
 
@@ -107,9 +108,9 @@ func TestLocalTask(t *testing.T) {
 		boxes    bool
 		refused  bool
 	}{
-		{sandbox.LocalName, false, false, true},
-		{sandbox.LocalName, true, false, false},
-		{sandbox.LocalName, false, true, false},
+		{local.Name, false, false, true},
+		{local.Name, true, false, false},
+		{local.Name, false, true, false},
 		{"daytona", false, false, false},
 	} {
 		h := host(tt.provider)

@@ -16,6 +16,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // stranger is a server that nothing should reach. It notes what does.
@@ -247,7 +248,7 @@ func TestOtherServer(t *testing.T) {
 func TestLocalRemote(t *testing.T) {
 	t.Parallel()
 	g := newGitHub(t)
-	h := &house{sandbox.NewLocal(t.TempDir()), g, g.bare()}
+	h := &house{local.New(t.TempDir()), g, g.bare()}
 	b := h.clone()
 	for _, address := range []string{g.bare(), "file://" + g.bare()} {
 		run(t, b, "git commit --quiet --allow-empty -m work")

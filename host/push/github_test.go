@@ -20,6 +20,8 @@ import (
 
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/daytona"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
@@ -203,7 +205,7 @@ type house struct {
 
 func localHouse(t *testing.T) *house {
 	g := newGitHub(t)
-	return &house{sandbox.NewLocal(t.TempDir()), g, g.URL + "/git/org/repo.git"}
+	return &house{local.New(t.TempDir()), g, g.URL + "/git/org/repo.git"}
 }
 
 func daytonaHouse(t *testing.T) *house { return daytonaAt(t, 2*time.Millisecond) }
@@ -213,7 +215,7 @@ func daytonaAt(t *testing.T, pace time.Duration) *house {
 	g, fake := newGitHub(t), fakedaytona.New(t)
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	p, err := sandbox.NewDaytona(sandbox.Config{
+	p, err := daytona.New(daytona.Config{
 		Key: fake.Key, URL: fake.URL, GitHub: g.URL + "/git", Pace: pace, Transport: tr,
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"arbe.0sk.ar/runner/host/push"
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/internal/test/program"
 )
 
@@ -164,7 +165,7 @@ func TestPush(t *testing.T) {
 			if tt.setup != nil {
 				tt.setup(g, &o)
 			}
-			h := &house{sandbox.NewLocal(t.TempDir()), g, g.URL + "/git/org/repo.git"}
+			h := &house{local.New(t.TempDir()), g, g.URL + "/git/org/repo.git"}
 			b := h.clone()
 			run(t, b, "git commit --quiet --allow-empty -m work")
 			got := push.Push(t.Context(), b, o)

@@ -23,7 +23,8 @@ const (
 
 // Evidence has the answers of a box's provider about it, and about one process in it.
 type Evidence struct {
-	Live   bool
+	Live   bool // it exists
+	Frozen bool // of one that exists: its processes stand still, so that nothing in it can post. Runner is not known
 	Gone   bool // there is no such box, or it has an error that it can't recover from: asked twice, and the list agrees
 	Faulty bool // of one that is gone: the provider still has it, with that error
 	Runner Life // of the process; asked twice where it is dead
@@ -96,7 +97,8 @@ func (r *Reaper) once(ctx context.Context, box sandbox.Ref, p *sandbox.Process) 
 		}
 		return e, nil
 	}
-	if e.Live = health == sandbox.Live; !e.Live || p == nil {
+	e.Live, e.Frozen = health.Exists(), health == sandbox.Frozen
+	if !e.Live || e.Frozen || p == nil {
 		return e, nil
 	}
 	if e.Runner, err = r.runner(ctx, box.ID, *p); err != nil {
@@ -117,11 +119,36 @@ func (r *Reaper) probe(ctx context.Context, id string, why *string) (health sand
 	return health, err
 }
 
+// Wake thaws a frozen box if its provider freezes boxes without being asked. A person who has frozen one has a reason.
+// It reports whether it did.
+func (r *Reaper) Wake(ctx context.Context, id string) (bool, error) {
+	w, freezes := r.Provider.(sandbox.Waker)
+	if !freezes {
+		return false, nil
+	}
+	err := r.ask(ctx, func(ctx context.Context) error { return w.Wake(ctx, id) })
+	if err != nil {
+		err = fmt.Errorf("wake the sandbox %s:%s: %w", r.Name, id, err)
+	}
+	return err == nil, err
+}
+
+// Runs asks a provider whether a process is alive in a box, which it wakes for that if the provider has frozen it.
+func Runs(ctx context.Context, from Provider, id string, p sandbox.Process) (bool, error) {
+	runs, err := from.Runs(ctx, id, p)
+	if w, freezes := from.(sandbox.Waker); freezes && errors.Is(err, sandbox.ErrFrozen) {
+		if err = w.Wake(ctx, id); err == nil {
+			runs, err = from.Runs(ctx, id, p)
+		}
+	}
+	return runs, err
+}
+
 // runner asks whether a process is alive.
 func (r *Reaper) runner(ctx context.Context, id string, p sandbox.Process) (Life, error) {
 	is := LifeUnknown
 	err := r.ask(ctx, func(ctx context.Context) error {
-		runs, err := r.Provider.Runs(ctx, id, p)
+		runs, err := Runs(ctx, r.Provider, id, p)
 		if err == nil {
 			if is = Dead; runs {
 				is = Alive

@@ -90,7 +90,7 @@ func (r *Reaper) begin(b Box, purpose Purpose) *look {
 	if b.Listed {
 		f.Why = "its provider's list has it as " + b.State
 	}
-	if b.Listed && b.Health == sandbox.Live {
+	if b.Listed && b.Health.Exists() {
 		f.Answer, f.Why = There, b.State
 	}
 	f.Ephemeral = isEphemeral(b) || ofCommands(b) // any other box is kept

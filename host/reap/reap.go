@@ -29,7 +29,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Provider is a decision's access to the provider of boxes. sandbox.Local and sandbox.Daytona implement it.
+// Provider is a decision's access to a provider of boxes: a part of sandbox.Provider.
 type Provider interface {
 	prober
 	inventory
@@ -43,7 +43,8 @@ type prober interface {
 	// about this box makes it Gone.
 	Probe(ctx context.Context, id string) (h sandbox.Health, why string, err error)
 	// Runs reports whether the process is alive in the box; with PID 0, whether the runner of the process's Run is, or,
-	// without a Run, any runner. What runs in a box that is gone is known of a local box alone; else it is ErrGone.
+	// without a Run, any runner. It returns sandbox.ErrFrozen for a box that is frozen, and sandbox.ErrGone for a box
+	// that is gone, unless the process can be found without it.
 	Runs(ctx context.Context, id string, p sandbox.Process) (bool, error)
 }
 

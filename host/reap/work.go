@@ -106,7 +106,7 @@ func (l *look) unsaved(ctx context.Context, b sandbox.Box, run thread.Run) (what
 		return "", err
 	case health == sandbox.Gone:
 		return "", sandbox.ErrGone
-	case health != sandbox.Live || why != "started" && b.Ref.Provider != sandbox.LocalName:
+	case health != sandbox.Live && !l.opens(health):
 		return "what is in it is not known: it is " + why, nil
 	}
 	box, err := l.Provider.Open(ctx, b.Ref.ID)
@@ -114,4 +114,11 @@ func (l *look) unsaved(ctx context.Context, b sandbox.Box, run thread.Run) (what
 		what, err = l.Unsaved(ctx, box, b)
 	}
 	return what, err
+}
+
+// opens reports whether a box that does not run may be opened to look into it: one that its provider has frozen, and
+// freezes again. One that is stopped stays so.
+func (l *look) opens(health sandbox.Health) bool {
+	_, freezes := l.Provider.(sandbox.Waker)
+	return freezes && health == sandbox.Frozen
 }

@@ -10,13 +10,10 @@ import (
 
 // check refuses values that do not go together.
 func (d *decoder) check(r *Recipe) {
-	switch {
-	case d.has("image") && d.has("snapshot"):
+	if d.has("image") && d.has("snapshot") {
 		d.refuseKey("snapshot", "image and snapshot exclude each other")
-	case d.has("resources") && !d.has("image"):
-		d.refuseKey("resources", "want an image: a snapshot has resources of its own")
 	}
-	d.checkLocal(r)
+	d.checkRuntime(r)
 	for i, p := range r.Repositories {
 		at := key("repositories", i)
 		refs := 0
@@ -53,18 +50,6 @@ const wantAutoStop = "want at least %v, limits.run (or 72h) and %v: a stop ends 
 
 // has reports whether a key is there.
 func (d *decoder) has(key string) bool { return d.at[key] != nil }
-
-// checkLocal refuses what no local box has.
-func (d *decoder) checkLocal(r *Recipe) {
-	if r.Runtime != RuntimeLocal {
-		return
-	}
-	for _, name := range []string{"image", "snapshot", "resources", "target", "volumes"} {
-		if d.has(name) {
-			d.refuseKey(name, "a local box has none: it is a folder of the host")
-		}
-	}
-}
 
 // checkPaths refuses repositories and folders that share a path.
 func (d *decoder) checkPaths(r *Recipe) {

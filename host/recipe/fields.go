@@ -38,7 +38,7 @@ const (
 func (d *decoder) recipe(n *yaml.Node, r *Recipe) {
 	d.object(n, "", map[string]field{
 		"name":         d.text(&r.Name, matches(namePattern, "want 1 to 100 characters in one line")),
-		"runtime":      d.text(&r.Runtime, oneOf(RuntimeLocal, RuntimeDaytona)),
+		"runtime":      d.text(&r.Runtime, oneOf(d.runtimes.names()...)),
 		"image":        d.text(&r.Image, matches(imagePattern, wantImage)),
 		"snapshot":     d.text(&r.Snapshot, matches(imagePattern, wantImage)),
 		"target":       d.text(&r.Target, matches(wordPattern, "want the name of a region")),

@@ -19,17 +19,17 @@ import (
 const MaxSize = 1 << 20
 
 // Parse reads an environment of a house, as YAML or JSON. Its error is an *Error with all problems.
-func Parse(data []byte) (Recipe, error) { return parse(data, false) }
+func (all Runtimes) Parse(data []byte) (Recipe, error) { return all.parse(data, false) }
 
 // ParseHost is Parse for an environment that may name folders, files and repositories by paths of this host.
-func ParseHost(data []byte) (Recipe, error) { return parse(data, true) }
+func (all Runtimes) ParseHost(data []byte) (Recipe, error) { return all.parse(data, true) }
 
-func parse(data []byte, host bool) (r Recipe, err error) {
+func (all Runtimes) parse(data []byte, host bool) (r Recipe, err error) {
 	n, problem := tree(data)
 	if problem != nil {
 		return Recipe{}, in([]Problem{*problem})
 	}
-	d := &decoder{host: host, at: map[string]*yaml.Node{}}
+	d := &decoder{runtimes: all, host: host, at: map[string]*yaml.Node{}}
 	d.recipe(n, &r)
 	if len(d.problems) == 0 {
 		d.check(&r)
@@ -88,6 +88,7 @@ func syntaxProblem(err error) *Problem {
 
 // decoder reads values, and collects what it refuses.
 type decoder struct {
+	runtimes Runtimes
 	host     bool // paths of this host are allowed
 	problems []Problem
 	at       map[string]*yaml.Node // the value of each key that was read

@@ -7,6 +7,8 @@
 // A Recipe that Parse has returned is valid. Its JSON is canonical, and Parse reads it back as the same Recipe. The
 // package reads no file and no variable: secrets are names here, and folders are paths.
 //
+// Runtimes are the providers of boxes that environments may name: their names, and what each of them has no box with.
+//
 // An environment of a house may be launched on any host, so Parse refuses paths of a host. ParseHost takes them: it is
 // for an environment that is given to a launch as a file of that host.
 package recipe
@@ -20,10 +22,10 @@ import (
 // Recipe is an environment: how a box is made. The zero value of a field stands for the provider's default.
 type Recipe struct {
 	Name         string            `json:"name,omitempty"`
-	Runtime      string            `json:"runtime,omitempty"` // local or daytona: the provider of the box
+	Runtime      string            `json:"runtime,omitempty"` // the provider of the box, a Runtime
 	Image        string            `json:"image,omitempty"`   // of a registry; excludes Snapshot
 	Snapshot     string            `json:"snapshot,omitempty"`
-	Resources    *Resources        `json:"resources,omitempty"` // only with Image: a snapshot has its own
+	Resources    *Resources        `json:"resources,omitempty"` // some runtimes size a box by its snapshot
 	Target       string            `json:"target,omitempty"`    // the provider's region
 	Repositories []Repository      `json:"repositories,omitempty"`
 	Folders      []Folder          `json:"folders,omitempty"`
@@ -64,12 +66,6 @@ type Folder struct {
 const (
 	AccessReadOnly = "readonly" // the box has a copy, and its changes stay there
 	AccessSync     = "sync"     // changes are copied back after a completed run
-)
-
-// Names of runtimes.
-const (
-	RuntimeLocal   = "local"
-	RuntimeDaytona = "daytona"
 )
 
 // File is a file to make in the box. Its content is Content, or that of the launching host's file Host.

@@ -13,8 +13,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
+	"arbe.0sk.ar/runner/host/provision"
 	"arbe.0sk.ar/runner/host/recipe"
 	"arbe.0sk.ar/runner/host/rows"
+	"arbe.0sk.ar/runner/host/sandbox/providers"
 )
 
 // published returns docs/environment.schema.json, compiled.
@@ -45,6 +47,9 @@ func valid(t *testing.T, schema *jsonschema.Schema, doc []byte) error {
 	return schema.Validate(v)
 }
 
+// known are the runtimes that arbe has.
+var known = provision.Runtimes(providers.All())
+
 // Each example is valid for the parser and the schema, and its canonical JSON is read back as the same recipe.
 func TestExamples(t *testing.T) {
 	schema := published(t)
@@ -58,7 +63,7 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := recipe.ParseHost(doc)
+			r, err := known.ParseHost(doc)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +74,7 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := recipe.ParseHost(canonical)
+			again, err := known.ParseHost(canonical)
 			if err != nil || !reflect.DeepEqual(again, r) {
 				t.Errorf("read back: %v\n%+v\nwant\n%+v", err, again, r)
 			}
@@ -96,8 +101,8 @@ var wrong = []struct{ doc, want string }{
 	{"image: a\nresources: {cpu: 0}", "2:18: resources.cpu: want a whole number from 1 to 1024"},
 	{"image: a\nresources: {memory: 1.5}", "2:21: resources.memory: want a whole number from 1 to 1048576"},
 	{"image: a\nresources: {disc: 3}", "2:13: resources.disc: unknown key: want cpu, disk, memory"},
-	{"runtime: local\nvolumes: []", "2:10: volumes: a local box has none: it is a folder of the host"},
-	{"runtime: local\ntarget: us", "2:9: target: a local box has none: it is a folder of the host"},
+	{"runtime: local\nvolumes: []", "2:10: volumes: a local box has none: it is a folder of this machine"},
+	{"runtime: local\ntarget: us", "2:9: target: a local box has none: it is a folder of this machine"},
 	{"target: ../us", "1:9: target: want the name of a region"},
 	{"repositories: a/b", "1:15: repositories: want a list, got a string"},
 	{"repositories:\n  - a/b", "2:5: repositories[0]: want an object, got a string"},
@@ -147,7 +152,7 @@ var wrong = []struct{ doc, want string }{
 func TestWrong(t *testing.T) {
 	schema := published(t)
 	for _, tt := range wrong {
-		_, err := recipe.ParseHost([]byte(tt.doc))
+		_, err := known.ParseHost([]byte(tt.doc))
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.doc, err, tt.want)
 		}
@@ -183,7 +188,7 @@ func TestParserAlone(t *testing.T) {
 		{"volumes: [{name: a, path: /v}, {name: b, path: /v}]", "1:48: volumes[1].path: another volume has this path"},
 		{strings.Repeat("#", recipe.MaxSize+1), "1:1: larger than 1048576 bytes"},
 	} {
-		if _, err := recipe.ParseHost([]byte(tt.doc)); err == nil || err.Error() != tt.want {
+		if _, err := known.ParseHost([]byte(tt.doc)); err == nil || err.Error() != tt.want {
 			t.Errorf("%.200s\ngot  %v\nwant %s", tt.doc, err, tt.want)
 		}
 	}
@@ -191,7 +196,7 @@ func TestParserAlone(t *testing.T) {
 
 // All problems are reported at once, in the order of their places, with the file.
 func TestAllProblems(t *testing.T) {
-	_, err := recipe.Parse([]byte("runtime: docker\nsetup:\n  - run: 1\n    tiemout: 5m\nfolders:\n" +
+	_, err := known.Parse([]byte("runtime: docker\nsetup:\n  - run: 1\n    tiemout: 5m\nfolders:\n" +
 		"  - {host: x, path: y}\nfiles:\n  - {path: a, host: b}\nrepositories:\n  - repo: /srv/git\n"))
 	var e *recipe.Error
 	if !errors.As(err, &e) {
@@ -214,12 +219,12 @@ func TestAllProblems(t *testing.T) {
 
 // JSON has places as well, and its strings are JSON's.
 func TestJSON(t *testing.T) {
-	r, err := recipe.Parse([]byte("{\n\t\"name\": \"\\ud83d\\ude00\\/\"," +
+	r, err := known.Parse([]byte("{\n\t\"name\": \"\\ud83d\\ude00\\/\"," +
 		" \"setup\": [ {\"run\": \"a\\tb\"}, {\"run\":\"c\"}]\n}"))
 	if err != nil || r.Name != "😀/" || len(r.Setup) != 2 || r.Setup[0].Run != "a\tb" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	_, err = recipe.Parse([]byte("{\"name\": \"a\",\n  \"env\": {\"A\": 1, \"B\" : true}, \"limits\": null}"))
+	_, err = known.Parse([]byte("{\"name\": \"a\",\n  \"env\": {\"A\": 1, \"B\" : true}, \"limits\": null}"))
 	const want = "2:16: env.A: want a string, got a number: write it in quotes\n" +
 		"2:25: env.B: want a string, got a boolean: write it in quotes\n2:42: limits: want an object, got nothing"
 	if err == nil || err.Error() != want {
@@ -229,7 +234,7 @@ func TestJSON(t *testing.T) {
 
 // Defaults are filled in, and the config of a row has neither name nor runtime nor secrets.
 func TestCanonical(t *testing.T) {
-	r, err := recipe.Parse([]byte("name: web\nruntime: daytona\n" +
+	r, err := known.Parse([]byte("name: web\nruntime: daytona\n" +
 		"repositories:\n- repo: https://example.org/x/shop.git\n" +
 		"- {repo: a/b, depth: 1}\nfiles:\n- {path: ~/.n, content: ''}\n- {path: n, content: x}\nsecrets:\n- name: A\n" +
 		"setup:\n- {run: x, timeout: 90s}\n"))
@@ -269,7 +274,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(doc)
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		r, err := recipe.ParseHost(doc)
+		r, err := known.ParseHost(doc)
 		if err != nil {
 			return
 		}
@@ -277,7 +282,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := recipe.ParseHost(b)
+		again, err := known.ParseHost(b)
 		if err != nil || !reflect.DeepEqual(again, r) {
 			t.Errorf("%s\n%v\n%+v\nwant\n%+v", b, err, again, r)
 		}
@@ -288,7 +293,7 @@ func FuzzParse(f *testing.F) {
 func TestStoredNull(t *testing.T) {
 	for _, config := range []string{"null", "[]", "3", ""} {
 		row := rows.Recipe{Name: "x", Runtime: "local", Config: json.RawMessage(config)}
-		if _, err := recipe.Stored(row); err == nil {
+		if _, err := known.Stored(row); err == nil {
 			t.Errorf("%q is taken", config)
 		}
 	}

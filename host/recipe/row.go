@@ -19,7 +19,7 @@ func (r Recipe) Row() (rows.Recipe, error) {
 }
 
 // Stored returns the recipe of an environment's row. It is as strict as Parse, but for the name. It returns an *Error.
-func Stored(row rows.Recipe) (Recipe, error) {
+func (all Runtimes) Stored(row rows.Recipe) (Recipe, error) {
 	whole := map[string]any{}
 	if err := json.Unmarshal(row.Config, &whole); err != nil {
 		return Recipe{}, in([]Problem{{Text: "read the config: " + err.Error()}})
@@ -32,7 +32,7 @@ func Stored(row rows.Recipe) (Recipe, error) {
 	if err != nil {
 		return Recipe{}, err
 	}
-	r, err := Parse(data)
+	r, err := all.Parse(data)
 	r.Name = row.Name
 	return r, err
 }
@@ -42,7 +42,7 @@ const mostProblems = 10
 
 // Check checks what a caller chooses of an environment as Parse does, and makes its config canonical. The error has no
 // places: the caller has written no file.
-func Check(row *rows.Recipe) error {
+func (all Runtimes) Check(row *rows.Recipe) error {
 	whole := map[string]any{}
 	var config map[string]json.RawMessage
 	if err := json.Unmarshal(row.Config, &config); err != nil {
@@ -62,13 +62,13 @@ func Check(row *rows.Recipe) error {
 	if err != nil {
 		return err
 	}
-	parsed, err := Parse(b)
+	parsed, err := all.Parse(b)
 	if invalid, is := errors.AsType[*Error](err); is {
-		var all []string
+		var texts []string
 		for _, p := range invalid.Problems[:min(len(invalid.Problems), mostProblems)] {
-			all = append(all, Problem{Key: p.Key, Text: p.Text}.String())
+			texts = append(texts, Problem{Key: p.Key, Text: p.Text}.String())
 		}
-		return errors.New(strings.Join(all, "; "))
+		return errors.New(strings.Join(texts, "; "))
 	}
 	if err != nil {
 		return err

@@ -67,7 +67,11 @@ func (b *boxes) Probe(ctx context.Context, id string) (sandbox.Health, string, e
 	if b.states[id] == "error" {
 		return sandbox.Gone, "error", b.broken
 	}
-	return b.health[id], cmp.Or(b.states[id], "started"), b.broken
+	health := b.health[id]
+	if b.states[id] == "stopped" {
+		health = sandbox.Asleep
+	}
+	return health, cmp.Or(b.states[id], "started"), b.broken
 }
 
 func (b *boxes) Runs(_ context.Context, id string, _ sandbox.Process) (bool, error) {

@@ -43,6 +43,7 @@ type evidence struct {
 //
 //	runner not running  30 s of silence       runner_lost; box_gone where its box is gone, too
 //	box gone            2 min of silence      box_gone
+//	box frozen          any                   "": nothing in it can post
 //	runner running      any                   "": its network or its server is down
 //	  and never began   5 min                 not_begun: it works on, and its own end replaces this one
 //	no evidence         orphanAfter           silent
@@ -50,6 +51,8 @@ type evidence struct {
 func judge(e evidence, orphanAfter time.Duration) string {
 	lost := e.Runner == reap.Dead && e.Silence >= min(lostAfter, orphanAfter)
 	switch {
+	case e.Frozen:
+		return ""
 	case e.Gone && e.Runner != reap.Alive && (lost || e.Silence >= min(reap.DefaultGoneAfter, orphanAfter)):
 		return reasonGone
 	case lost:
@@ -156,7 +159,14 @@ func (t *settling) look(ctx context.Context, run thread.Run) (reap.Evidence, err
 	}
 	ref := boxOf(run)
 	p := reap.RunnerOf(run)
-	e, err := t.reaper(t.views[ref.Provider]).Evidence(ctx, ref, &p)
+	r := t.reaper(t.views[ref.Provider])
+	e, err := r.Evidence(ctx, ref, &p)
+	if err == nil && e.Frozen && !run.Waiting { // it should work. A run that waits lets its box freeze
+		var woken bool
+		if woken, err = r.Wake(ctx, ref.ID); woken {
+			e, err = r.Evidence(ctx, ref, &p)
+		}
+	}
 	if run.Started == nil && e.Runner == reap.Dead {
 		e.Runner = reap.LifeUnknown // its launch may not have started the runner yet
 	}

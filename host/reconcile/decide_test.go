@@ -36,6 +36,7 @@ func TestJudge(t *testing.T) {
 		{"not known, not for long", seen(false, reap.LifeUnknown, limit-1), ""},
 		{"no answer", evidence{NoAnswer: true, Silence: 2*limit - 1}, ""},
 		{"no answer for long", evidence{NoAnswer: true, Silence: 2 * limit}, reasonSilent},
+		{"frozen", evidence{Evidence: reap.Evidence{Live: true, Frozen: true}, Silence: 100 * time.Hour}, ""},
 	} {
 		if got := judge(tt.e, limit); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -68,6 +69,9 @@ func TestJudgeExec(t *testing.T) {
 		{"gone, and its process is alive", of(true, reap.Alive, 10*limit, 10*limit), false},
 		{"its process is dead", of(false, reap.Dead, 30*time.Second, 0), true},
 		{"its process is alive", of(false, reap.Alive, 10*limit, 0), false},
+		{"its box is frozen", execEvidence{
+			Age: 100 * time.Hour, Silence: 100 * time.Hour, Evidence: reap.Evidence{Live: true, Frozen: true},
+		}, false},
 	} {
 		if why := judgeExec(tt.e, limit); (why != "") != tt.ends {
 			t.Errorf("%s: %q", tt.name, why)

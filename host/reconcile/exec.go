@@ -29,6 +29,7 @@ type execEvidence struct {
 
 // judgeExec returns why a command is dead; "" if it may be alive.
 //
+//	box frozen                  never: nothing in it can post
 //	no supervisor yet           10 min or orphanAfter of silence
 //	supervisor not running      30 s of silence
 //	box gone                    2 min of silence, in which it was gone at each look; or orphanAfter
@@ -38,6 +39,8 @@ func judgeExec(e execEvidence, orphanAfter time.Duration) string {
 	lost := e.Runner == reap.Dead && e.Silence >= min(lostAfter, orphanAfter)
 	gone := min(e.Silence, e.GoneFor) >= reap.DefaultGoneAfter || e.Silence >= orphanAfter
 	switch {
+	case e.Frozen:
+		return ""
 	case !e.Begun && e.Silence >= min(startAfter, orphanAfter):
 		return "it was not started: its host died, or could not reach the sandbox"
 	case !e.Begun:

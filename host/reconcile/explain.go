@@ -61,7 +61,7 @@ func (p *pass) explained(ctx context.Context) (all []reap.Box, err error) {
 		boxes, err := v.list(ctx)
 		errs = append(errs, err)
 		for _, b := range boxes {
-			if beingDeleted(b) {
+			if b.Going {
 				continue
 			}
 			all = append(all, reap.Box{Box: b, Listed: true})

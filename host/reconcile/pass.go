@@ -61,7 +61,7 @@ func (r *Reconciler) begin(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-// Provider is the reconciler's access to a provider of boxes. sandbox.Local and sandbox.Daytona implement it.
+// Provider is the reconciler's access to a provider of boxes.
 type Provider = reap.Provider
 
 // view is one provider during a pass.
@@ -106,7 +106,8 @@ func (v *view) ask(ctx context.Context, question func(ctx context.Context) error
 	err := question(limited)
 	if ctx.Err() == nil {
 		v.mu.Lock()
-		if v.failures++; err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, sandbox.ErrForeign) {
+		if v.failures++; err == nil || errors.Is(err, sandbox.ErrGone) || errors.Is(err, sandbox.ErrForeign) ||
+			errors.Is(err, sandbox.ErrFrozen) {
 			v.failures = 0
 		}
 		v.mu.Unlock()

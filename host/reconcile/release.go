@@ -67,17 +67,12 @@ func (t *settling) reap(ctx context.Context) error {
 		boxes, err := v.list(ctx)
 		errs = append(errs, err)
 		for _, b := range boxes {
-			if b.Labels[sandbox.LabelThread] == t.id && !beingDeleted(b) {
+			if b.Labels[sandbox.LabelThread] == t.id && !b.Going {
 				errs = append(errs, t.consider(ctx, v, b))
 			}
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// beingDeleted reports whether a box is being deleted. The states are Daytona's.
-func beingDeleted(b sandbox.Box) bool {
-	return b.State == "destroyed" || b.State == "destroying" || b.State == "removing"
 }
 
 // consider lets a box that the thread made be decided about, and records the act.

@@ -140,7 +140,7 @@ func (p *pass) sweep(ctx context.Context) (stale []string, err error) {
 	for _, v := range p.views {
 		boxes, _ := v.list(ctx) // a failure is an error of the threads that need the list
 		for _, b := range boxes {
-			if row := b.Labels[sandbox.LabelRow]; row != "" && !beingDeleted(b) {
+			if row := b.Labels[sandbox.LabelRow]; row != "" && !b.Going {
 				named = append(named, row)
 				machines[row] = append(machines[row], b)
 			}

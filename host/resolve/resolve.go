@@ -30,7 +30,7 @@ import (
 	"arbe.0sk.ar/runner/thread/client"
 )
 
-// Provider is the provider of the boxes. sandbox.Local and sandbox.Daytona are such.
+// Provider is the provider of the boxes.
 type Provider interface {
 	Name() string
 	reap.Provider
@@ -163,7 +163,7 @@ func (r *Resolver) open(ctx context.Context, row rows.Box, by rows.Hold) (sandbo
 		return fail(err)
 	case health == sandbox.Gone:
 		return nil, r.replace(ctx, row, by, why)
-	case health != sandbox.Live:
+	case !health.Exists():
 		return fail(errors.New(why))
 	}
 	switch is, err := r.labelled(ctx, row); {

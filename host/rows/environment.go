@@ -5,10 +5,13 @@ import (
 	"time"
 )
 
+// DefaultRuntime is the provider of the boxes of an environment that names none.
+const DefaultRuntime = "daytona"
+
 // Recipe has the fields of an environment that a caller sets.
 type Recipe struct {
 	Name    string `json:"name"`
-	Runtime string `json:"runtime"` // the provider of its boxes; "" for daytona
+	Runtime string `json:"runtime"` // the provider of its boxes; "" for DefaultRuntime
 	// Config has base image, repository, setup script and limits: a JSON object; nil for an empty one.
 	Config   json.RawMessage `json:"config,omitempty"`
 	Bindings []Binding       `json:"secretBindings"`
@@ -17,7 +20,7 @@ type Recipe struct {
 // Settled returns the recipe with its defaults.
 func (r Recipe) Settled() Recipe {
 	if r.Runtime == "" {
-		r.Runtime = "daytona"
+		r.Runtime = DefaultRuntime
 	}
 	if r.Config == nil {
 		r.Config = json.RawMessage("{}")

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/daytona"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
@@ -45,7 +47,7 @@ type house struct {
 
 func localHouse(t *testing.T) *house {
 	repos := newGitServer(t)
-	p := sandbox.NewLocal(t.TempDir())
+	p := local.New(t.TempDir())
 	return &house{provider: p, repos: repos, repo: repos.URL + "/org/repo.git", drop: func(b sandbox.Sandbox) {
 		if err := os.RemoveAll(filepath.Dir(b.Home())); err != nil {
 			t.Error(err)
@@ -55,7 +57,7 @@ func localHouse(t *testing.T) *house {
 
 func daytonaHouse(t *testing.T) *house {
 	repos, fake := newGitServer(t), fakedaytona.New(t)
-	p, err := sandbox.NewDaytona(sandbox.Config{
+	p, err := daytona.New(daytona.Config{
 		Key: fake.Key, URL: fake.URL, GitHub: repos.URL,
 		Pace: 2 * time.Millisecond, Transport: transport(t),
 	})

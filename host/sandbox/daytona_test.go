@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/daytona"
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
@@ -55,7 +56,7 @@ func (f *faulty) left(t *testing.T, want int) {
 }
 
 func TestKeyMissing(t *testing.T) {
-	_, err := sandbox.NewDaytona(sandbox.Config{})
+	_, err := daytona.New(daytona.Config{})
 	if err == nil || err.Error() != "Daytona API key required (set DAYTONA_API_KEY)" {
 		t.Error(err)
 	}
@@ -176,7 +177,7 @@ func TestMedium(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		p, err := sandbox.NewDaytona(sandbox.Config{
+		p, err := daytona.New(daytona.Config{
 			Key: "k", URL: "http://daytona.test",
 			Transport: roundTrip(func(*http.Request) (*http.Response, error) {
 				resp := &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"1"}}, Body: http.NoBody}
@@ -229,7 +230,7 @@ func TestProbe(t *testing.T) {
 	}
 	for _, state := range []string{"stopped", "archived", "pulling_snapshot", "resizing", "unknown"} {
 		f.fake.SetState(b.Ref().ID, state, "")
-		probe(sandbox.Live, state)
+		probe(sandbox.Asleep, state)
 	}
 	for _, state := range []string{"error", "build_failed"} {
 		f.fake.SetState(b.Ref().ID, state, "the reason")
@@ -342,7 +343,7 @@ func TestListPages(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	p, err := sandbox.NewDaytona(sandbox.Config{Key: "k", URL: server.URL, Transport: transport(t)})
+	p, err := daytona.New(daytona.Config{Key: "k", URL: server.URL, Transport: transport(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +375,7 @@ func TestErrors(t *testing.T) {
 				_, _ = io.WriteString(w, test.body)
 			}))
 			defer server.Close()
-			p, err := sandbox.NewDaytona(sandbox.Config{Key: "dtn_key", URL: server.URL, Transport: transport(t)})
+			p, err := daytona.New(daytona.Config{Key: "dtn_key", URL: server.URL, Transport: transport(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -392,7 +393,7 @@ func TestRedirect(t *testing.T) {
 	defer other.Close()
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer server.Close()
-	p, err := sandbox.NewDaytona(sandbox.Config{Key: "k", URL: server.URL, Transport: transport(t)})
+	p, err := daytona.New(daytona.Config{Key: "k", URL: server.URL, Transport: transport(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

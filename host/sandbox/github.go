@@ -15,7 +15,7 @@ var repoPart = regexp.MustCompile(`\A[A-Za-z0-9_.-]+\z`)
 
 // ParseRepo splits org/repo, or a repository's address on a GitHub server. An empty server means GitHub.
 func ParseRepo(repo, server string) (owner, name string, err error) {
-	server = serverOf(server)
+	server = ServerOf(server)
 	short := repo
 	if strings.Contains(repo, "://") {
 		path, is := onServer(repo, server)
@@ -34,18 +34,18 @@ func ParseRepo(repo, server string) (owner, name string, err error) {
 	return owner, name, nil
 }
 
-// serverOf returns the address of a GitHub server without a slash at its end. An empty one means GitHub.
-func serverOf(server string) string { return cmp.Or(strings.TrimRight(server, "/"), GitHub) }
+// ServerOf returns the address of a GitHub server without a slash at its end. An empty one means GitHub.
+func ServerOf(server string) string { return cmp.Or(strings.TrimRight(server, "/"), GitHub) }
 
 // RepoAddress returns the address of a repository on a GitHub server for git.
 func RepoAddress(server, owner, name string) string {
-	return serverOf(server) + "/" + owner + "/" + name + ".git"
+	return ServerOf(server) + "/" + owner + "/" + name + ".git"
 }
 
-// tokenFor returns the token of a GitHub server if an address is on that server, without a user of its own. No other
+// TokenFor returns the token of a GitHub server if an address is on that server, without a user of its own. No other
 // server gets it.
-func tokenFor(address, server, token string) string {
-	if _, is := onServer(address, serverOf(server)); is {
+func TokenFor(address, server, token string) string {
+	if _, is := onServer(address, ServerOf(server)); is {
 		return token
 	}
 	return ""
@@ -71,13 +71,13 @@ func onServer(address, server string) (path string, is bool) {
 	return strings.CutPrefix(a.Path, strings.TrimRight(s.Path, "/")+"/")
 }
 
-// isPath reports whether repo names a folder of this machine.
-func isPath(repo string) bool {
+// IsPath reports whether repo names a folder of this machine.
+func IsPath(repo string) bool {
 	return repo == "" || strings.ContainsAny(repo[:1], "./~") || !strings.Contains(repo, "/")
 }
 
-// checkBranch refuses names that git could take for an option. git itself checks the rest.
-func checkBranch(branch string) error {
+// CheckBranch refuses names that git could take for an option. git itself checks the rest.
+func CheckBranch(branch string) error {
 	if strings.HasPrefix(branch, "-") || strings.ContainsAny(branch, "\x00 :") {
 		return fmt.Errorf("invalid branch name %q", branch)
 	}

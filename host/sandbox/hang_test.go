@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/daytona"
 )
 
 // roundTrip is a transport in the test's process.
@@ -53,8 +54,8 @@ func TestHang(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				conf := sandbox.Config{Key: "k", URL: "http://daytona.test", Transport: test.transport}
-				p, err := sandbox.NewDaytona(conf)
+				conf := daytona.Config{Key: "k", URL: "http://daytona.test", Transport: test.transport}
+				p, err := daytona.New(conf)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -85,7 +86,7 @@ func TestAliveHangs(t *testing.T) {
 		}
 		return base.RoundTrip(r)
 	})
-	other, err := sandbox.NewDaytona(sandbox.Config{
+	other, err := daytona.New(daytona.Config{
 		Key: h.fake.Key, URL: h.fake.URL, Transport: hangs, LookTimeout: 50 * time.Millisecond,
 	})
 	if err != nil {

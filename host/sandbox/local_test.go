@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // TestLocalRepo clones a folder of this machine.
@@ -72,7 +73,7 @@ func TestLinks(t *testing.T) {
 func TestLocalFolders(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "boxes")
-	p := sandbox.NewLocal(dir)
+	p := local.New(dir)
 	if boxes, err := p.List(t.Context(), nil); err != nil || len(boxes) > 0 {
 		t.Errorf("%v, %v", boxes, err)
 	}

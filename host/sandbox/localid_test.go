@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 )
 
 // TestLocalPlace: the id of a local box names its machine and data folder, and no other provider takes the box for
@@ -21,7 +22,7 @@ func TestLocalPlace(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	dir := filepath.Join(root, "boxes")
-	p := sandbox.NewLocal(dir)
+	p := local.New(dir)
 	b, err := p.Create(t.Context(), sandbox.Options{Labels: map[string]string{"l": "1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -40,16 +41,16 @@ func TestLocalPlace(t *testing.T) {
 	if err := os.Symlink(root, filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	linked := sandbox.NewLocal(filepath.Join(root, "link", "boxes"))
+	linked := local.New(filepath.Join(root, "link", "boxes"))
 	if health, _, err := linked.Probe(t.Context(), id); health != sandbox.Live {
 		t.Errorf("by a link: %v, %v", health, err)
 	}
 	moved := filepath.Join(root, "moved")
-	foreign(t, sandbox.NewLocal(moved), "another folder", id)
+	foreign(t, local.New(moved), "another folder", id)
 	if err := os.Rename(dir, moved); err != nil {
 		t.Fatal(err)
 	}
-	foreign(t, sandbox.NewLocal(moved), "moved", id)
+	foreign(t, local.New(moved), "moved", id)
 	if err := os.Rename(moved, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +91,13 @@ func foreign(t *testing.T, p provider, name, id string) {
 func TestLocalOldID(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := sandbox.NewLocal(dir)
+	p := local.New(dir)
 	b, err := p.Create(t.Context(), sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := uuid.NewString()
-	foreign(t, sandbox.NewLocal(t.TempDir()), "elsewhere", old)
+	foreign(t, local.New(t.TempDir()), "elsewhere", old)
 	if err := os.Rename(filepath.Join(dir, b.Ref().ID), filepath.Join(dir, old)); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestLocalOldID(t *testing.T) {
 func TestLocalDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := sandbox.NewLocal(dir)
+	p := local.New(dir)
 	var ids []string
 	for range 2 {
 		b, err := p.Create(t.Context(), sandbox.Options{Labels: map[string]string{"l": "1"}})
@@ -163,7 +164,7 @@ func TestAliveAfterReboot(t *testing.T) {
 func TestLocalLeftovers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "boxes")
-	p := sandbox.NewLocal(dir)
+	p := local.New(dir)
 	b, err := p.Create(t.Context(), sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestLocalLeftovers(t *testing.T) {
 func TestLocalProcessWithoutFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "boxes")
-	p := sandbox.NewLocal(dir)
+	p := local.New(dir)
 	b, err := p.Create(t.Context(), sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,14 @@
-// Package sandbox makes and uses boxes: the machines that agents run in. A box outlives its runs, and may vanish in the
-// middle of one.
+// Package sandbox is the vocabulary of boxes: the machines that agents run in. A box outlives its runs, and may vanish
+// in the middle of one.
 //
 // A Sandbox is one box with a working directory. The folder that the working directory of a new box is in is the
 // workspace: other repositories and folders stand there, too. A Provider makes boxes, opens them again by their ids and
 // releases them. A box does not depend on this process: commands that Detach has started outlive it, and a box stays
 // until it is destroyed.
+//
+// A Kind describes the boxes of one provider, and opens it. Nobody but the provider's own package knows its name: all
+// others ask for Traits, or for an interface that only some providers implement, and refuse the rest with a sentence.
+// Package providers lists the kinds. What providers share is in package kit.
 //
 // Paths from outside are confined: a path outside of the working directory (or of the home folder, if File.InHome is
 // set) is refused before anything is sent. Secrets travel in environments and request bodies, never in command lines.
@@ -16,20 +20,21 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"strings"
 	"time"
 )
 
 // Ref is the name of a box. It never changes.
 type Ref struct {
-	Provider string `json:"provider"` // "local", "daytona"
+	Provider string `json:"provider"` // the name of its Kind
 	ID       string `json:"ref"`
 }
 
 func (r Ref) String() string { return r.Provider + ":" + r.ID }
 
-// Sandbox is one box: where it is, and how a program and files get into it. Its methods may be used concurrently. The
-// boxes of this package's providers can do more (Alive, Snapshot, Stop, At, Clone): a caller that needs a power
-// declares an interface for it.
+// Sandbox is one box: where it is, and how a program and files get into it. Its methods may be used concurrently. Boxes
+// can do more (Alive, Snapshot, Stop, At, Clone): a caller that needs a power asks for an interface of it.
 type Sandbox interface {
 	Ref() Ref
 	// WorkDir is the folder of the repository or the folder that is worked on, absolute in the box.
@@ -97,8 +102,8 @@ type Process struct {
 	Run string `json:"-"`
 }
 
-// runVariable is the variable of a runner's environment with its run.
-const runVariable = "ARBE_RUN_ID"
+// RunVariable is the variable of a runner's environment with its run.
+const RunVariable = "ARBE_RUN_ID"
 
 // File is a file to make in a box.
 type File struct {
@@ -109,53 +114,20 @@ type File struct {
 	Mode    fs.FileMode // 0: 0644
 }
 
-// Options describe a new box.
-type Options struct {
-	Labels    map[string]string // arbe.house, arbe.thread, arbe.environment
-	Env       map[string]string // of all commands in the box
-	Repo      string            // org/repo or its address on GitHub; for a local box any address for git; "" for none
-	Branch    string            // to check out: the remote's, or else a new one; "" for the default branch
-	GitHub    string            // the server of org/repo; "" for the provider's
-	Token     string            // for GitHub; no other server gets it
-	Image     string            // of a registry, from which the provider builds the box; "" for Snapshot
-	Snapshot  string            // the provider's image; "" for its default. It excludes Image and Resources
-	Volumes   []Volume          // storage of the provider's
-	Work      string            // the working directory, below the workspace; "" for one named as Repo is
-	Target    string            // the provider's region
-	AutoStop  time.Duration     // an idle box is stopped, and an ephemeral one deleted, after this time; 0: never
-	Progress  func(step string) // receives each step; nil for none
-	Ephemeral bool              // the box may be released when no run is open in it
-
-	Resources Resources // only with Image: a snapshot has its own
+// Reader returns the content of f; an empty one where it has none.
+func (f File) Reader() io.Reader {
+	if f.Content == nil {
+		return strings.NewReader("")
+	}
+	return f.Content
 }
 
-// Volume is storage of a provider that outlives boxes, and where a box has it.
-type Volume struct {
-	Name string // or its id
-	Path string // absolute in the box
-}
-
-// Health is the state of a box.
-type Health int
-
-// The states of a box.
-const (
-	Unknown Health = iota // no evidence: the box may be live
-	Live
-	Gone // the box does not exist any more, or has a fault that it can't recover from
-)
-
-func (h Health) String() string {
-	return [...]string{"unknown", "live", "gone"}[h]
-}
-
-// Box is a provider's record of one of its boxes.
-type Box struct {
-	Ref     Ref               `json:"sandbox"`
-	State   string            `json:"state"` // in the provider's words
-	Health  Health            `json:"-"`     // Gone also for a box with a fault, which still has to be destroyed
-	Labels  map[string]string `json:"labels,omitempty"`
-	Created time.Time         `json:"created"`
+// Perm returns the mode of f.
+func (f File) Perm() fs.FileMode {
+	if f.Mode == 0 {
+		return 0o644
+	}
+	return f.Mode.Perm()
 }
 
 // Labels of boxes.
@@ -184,34 +156,38 @@ const (
 	TreeFolder     = "folder"
 )
 
+// WorkFolder is the name of the working directory of a box without a repository.
+const WorkFolder = "work"
+
 // Paths in a box, relative to the home folder: the runner, and the log of the runner that was started last.
 const (
 	RunnerPath = ".arbe/bin/arbe-pi-runner"
 	RunnerLog  = ".arbe/runner.log"
 )
 
-// Provider makes boxes, opens them again by their ids, and releases them. Local and Daytona are providers, and can do
-// more (Name, Probe, Runs, List): a caller that needs a power declares an interface for it.
-type Provider interface {
-	// Create makes a box, with the repository in it. A Create that fails leaves no box.
-	Create(ctx context.Context, o Options) (Sandbox, error)
-	// Open returns the box with the id, which must be live; ErrGone if there is no such box.
-	Open(ctx context.Context, id string) (Sandbox, error)
-	// Destroy releases the box with the id and all in it, without opening or starting it. A box that is gone already is
-	// no error.
-	Destroy(ctx context.Context, id string) error
-}
-
 // ErrGone is returned if a box does not exist any more.
 var ErrGone = errors.New("the sandbox is gone")
 
-// ErrForeign is returned if a local box belongs to another machine or to another data folder. Its state is unknown
+// ErrForeign is returned if a box belongs to another machine, or to another store of boxes there. Its state is unknown
 // here.
 var ErrForeign = errors.New("belongs to another machine or data folder")
+
+// ErrFrozen is returned for a question that only a box that runs can answer, about one that is Frozen.
+var ErrFrozen = errors.New("the sandbox is frozen")
 
 // ConfinedError is returned for a path that leads out of the folder Root.
 type ConfinedError struct{ Path, Root string }
 
 func (e *ConfinedError) Error() string {
 	return fmt.Sprintf("path confinement violation: %q is outside of %s", e.Path, e.Root)
+}
+
+// Temporary reports whether a provider that has failed may succeed when the call is repeated later: it can't be reached
+// now, is overloaded, or has no room for a box. Errors of providers say so by a method Busy.
+func Temporary(err error) bool {
+	if _, network := errors.AsType[*net.OpError](err); network {
+		return true
+	}
+	var busy interface{ Busy() bool }
+	return errors.As(err, &busy) && busy.Busy()
 }

@@ -83,8 +83,8 @@ func ShellQuote(argv []string) (string, error) {
 
 var envKey = regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]*\z`)
 
-// checkEnv refuses names that a shell could misread, and values that no environment can hold.
-func checkEnv(env map[string]string) error {
+// CheckEnv refuses names that a shell could misread, and values that no environment can hold.
+func CheckEnv(env map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		if !envKey.MatchString(key) {
 			return fmt.Errorf("invalid env key %q — must match [A-Za-z_][A-Za-z0-9_]*", key)
@@ -94,17 +94,4 @@ func checkEnv(env map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// exports returns a script that sets env.
-func exports(env map[string]string) (string, error) {
-	var b strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(env)) {
-		value, err := ShellQuote([]string{env[key]})
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "export %s=%s\n", key, value)
-	}
-	return b.String(), nil
 }

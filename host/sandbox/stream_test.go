@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/daytona"
 	"arbe.0sk.ar/runner/internal/test/fakedaytona"
 )
 
@@ -142,8 +143,8 @@ func TestExecReconnects(t *testing.T) {
 		}
 		return resp, err
 	})
-	conf := sandbox.Config{Key: h.fake.Key, URL: h.fake.URL, Pace: time.Millisecond, Transport: breaks}
-	p, err := sandbox.NewDaytona(conf)
+	conf := daytona.Config{Key: h.fake.Key, URL: h.fake.URL, Pace: time.Millisecond, Transport: breaks}
+	p, err := daytona.New(conf)
 	if err != nil {
 		t.Fatal(err)
 	}

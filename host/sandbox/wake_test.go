@@ -79,11 +79,11 @@ func TestBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.fake.Break(id, "no space left on device")
-	if health, why, err := f.Probe(t.Context(), id); health != sandbox.Live || err != nil ||
+	if health, why, err := f.Probe(t.Context(), id); health != sandbox.Asleep || err != nil ||
 		why != "error: no space left on device" {
 		t.Errorf("it is %v, %s, %v", health, why, err)
 	}
-	if boxes, err := f.List(t.Context(), nil); err != nil || len(boxes) != 1 || boxes[0].Health != sandbox.Live {
+	if boxes, err := f.List(t.Context(), nil); err != nil || len(boxes) != 1 || boxes[0].Health != sandbox.Asleep {
 		t.Errorf("listed %+v, %v", boxes, err)
 	}
 	if runs, err := f.Runs(t.Context(), id, p); runs || err != nil {

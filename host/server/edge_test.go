@@ -44,7 +44,8 @@ func TestFrontsSlow(t *testing.T) {
 	}
 }
 
-// The edge function's types are right, and without an address it does not begin to serve.
+// The types of the edge function are right, and those of the client in docs/examples. Without an address the function
+// does not begin to serve.
 func TestEdgeFunction(t *testing.T) {
 	t.Parallel()
 	const file = "../../deploy/supabase/functions/stream-proxy/index.ts"
@@ -59,7 +60,8 @@ func TestEdgeFunction(t *testing.T) {
 	if err != nil || len(deno) != 1 {
 		t.Fatalf("%d denos in %s, %v: run make agents", len(deno), cache, err)
 	}
-	for _, args := range [][]string{{"check", file}, {"lint", file}} {
+	const client = "../../docs/examples/client.ts"
+	for _, args := range [][]string{{"check", file, client}, {"lint", file, client}} {
 		cmd := exec.CommandContext(t.Context(), deno[0], args...)
 		cmd.Env = []string{"HOME=" + t.TempDir(), "NO_COLOR=1", "DENO_NO_UPDATE_CHECK=1"}
 		if out, err := cmd.CombinedOutput(); err != nil {

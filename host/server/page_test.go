@@ -93,7 +93,7 @@ func signalled(reading chan struct{}) func(http.Handler) http.Handler {
 
 // httpBlock is a request and its answer on a page.
 var httpBlock = regexp.MustCompile(
-	"(?s)```http\n([A-Z]+) (\\S+)\n(.*?)\n\n(?:(\\{.*?|\\[.*?)\n\n)?([0-9]{3})\n(.*?)\n\n(.*?)\n```",
+	"(?s)```http\n([A-Z]+) (\\S+)\n(.*?)\n\n(?:(\\{.*?|\\[.*?)\n\n)?([0-9]{3})\n(.*?)\n(?:\n(.*?)\n)?```",
 )
 
 // The requests in docs/PROTOCOL.md get the answers that stand behind them.
@@ -104,7 +104,7 @@ func TestPageRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := httpBlock.FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 2 || len(blocks) != strings.Count(string(page), "```http\n") {
+	if len(blocks) < 5 || len(blocks) != strings.Count(string(page), "```http\n") {
 		t.Fatalf("%d blocks with a request and an answer", len(blocks))
 	}
 	s := newServer(t)
@@ -129,14 +129,14 @@ func TestPageRequests(t *testing.T) {
 	}
 }
 
-// decoded returns the values of JSON lines, the time of receipt as a page writes it.
+// decoded returns the values of a text of JSON, times of the server as a page writes them.
 func decoded(t *testing.T, lines string) (all []any) {
 	t.Helper()
-	lines = regexp.MustCompile(`"at":"[^"]*"`).ReplaceAllString(lines, `"at":"<now>"`)
-	for line := range strings.Lines(lines) {
+	lines = regexp.MustCompile(`"(at|startedAt|lastEntryAt)":"[^"]*"`).ReplaceAllString(lines, `"$1":"<now>"`)
+	for dec := json.NewDecoder(strings.NewReader(lines)); dec.More(); {
 		var v any
-		if err := json.Unmarshal([]byte(line), &v); err != nil {
-			t.Fatalf("%v in %s", err, line)
+		if err := dec.Decode(&v); err != nil {
+			t.Fatalf("%v in %s", err, lines)
 		}
 		all = append(all, v)
 	}

@@ -27,5 +27,5 @@ cd "$dir/arbe"
 step 'go mod download' fresh go mod download
 step 'make build' fresh make build
 step 'make demo, to its verdict (installs pi)' fresh make demo
-step 'serve, thread, token, run and verdict, with all built' fresh make demo
+step 'serve, run and verdict, with all built' fresh make demo
 step 'make install PREFIX=…' fresh make install PREFIX="$dir/prefix"

@@ -202,7 +202,7 @@ func (a *API) apply(body environmentBody, recipe *rows.Recipe) error {
 		return request.Refuse(http.StatusBadRequest, "value", "name: an environment has one")
 	case !runtimeName.MatchString(recipe.Runtime):
 		return request.Refuse(http.StatusBadRequest, "value",
-			"runtime: want the name of a provider, as local or daytona")
+			"runtime: want the name of a provider of boxes")
 	case len(recipe.Bindings) > mostBindings || slices.ContainsFunc(recipe.Bindings, badBinding):
 		return request.Refuse(http.StatusBadRequest, "value",
 			"secretBindings: want at most %d, each with the name of an environment variable", mostBindings)

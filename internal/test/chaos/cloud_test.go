@@ -176,8 +176,12 @@ func (v view) sight(id string) (s sight) {
 	case unlisted:
 		s.listed = false
 	}
-	if s.state == "error" {
+	switch s.state {
+	case "started":
+	case "error":
 		s.health = sandbox.Gone
+	default:
+		s.health = sandbox.Asleep
 	}
 	return s
 }

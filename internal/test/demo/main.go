@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"arbe.0sk.ar/runner/internal/test/agents"
 	"arbe.0sk.ar/runner/internal/test/demo/stage"
 )
 
@@ -29,47 +30,19 @@ func demo(ctx context.Context, bin string) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	fmt.Println("$ arbe serve &")
-	url, err := s.Serve()
-	if err != nil {
+	if _, err := s.Serve(); err != nil {
 		return err
 	}
-	threadID, err := s.Output("arbe", "thread", "new")
-	if err != nil {
-		return err
+	s.Env = append(s.Env, "ARBE_HEARTBEAT=1s", "ARBE_AUTHOR_ID=you")
+	args := []string{"run", "--env", agents.KeyVar, "--dir", ".", "--sync"}
+	for _, file := range []string{"models.json", "settings.json"} { // in place of a provider's key
+		args = append(args, "--file", filepath.Join(s.Dir, ".pi", "agent", file)+":.pi/agent/"+file)
 	}
-	token, err := s.Output("arbe", "token", "mint", "--thread", threadID)
-	if err != nil {
-		return err
-	}
-	fmt.Println("$ export ARBE_THREAD_ID=$(arbe thread new) ARBE_STREAM_URL=" + url)
-	fmt.Println("$ export ARBE_STREAM_TOKEN=$(arbe token mint --thread $ARBE_THREAD_ID)")
-	fmt.Printf("$ arbe-pi-runner run -- %q &\n", stage.Task)
-	fmt.Println("$ arbe thread tail $ARBE_THREAD_ID")
-	s.Env = append(
-		s.Env,
-		"ARBE_THREAD_ID="+threadID,
-		"ARBE_STREAM_URL="+url,
-		"ARBE_STREAM_TOKEN="+token,
-		"ARBE_HEARTBEAT=1s",
-		"ARBE_AUTHOR_ID=you",
-	)
-	run := s.Command("arbe-pi-runner", "run", "--", stage.Task)
-	var log strings.Builder
-	run.Stderr = &log
-	if err := run.Start(); err != nil {
-		return err
-	}
-	tail := s.Command("arbe", "thread", "tail", threadID)
-	tail.Stdout, tail.Stderr = os.Stdout, os.Stderr
-	tailErr := tail.Run()
-	if tailErr != nil {
-		tailErr = errors.Join(fmt.Errorf("arbe thread tail: %w", tailErr), stage.End(run))
-	}
-	if err := run.Wait(); err != nil {
-		return errors.Join(tailErr, fmt.Errorf("arbe-pi-runner: %w\n%s", err, log.String()))
-	}
-	if tailErr != nil {
-		return tailErr
+	fmt.Printf("$ arbe %s \\\n    -- %q\n", strings.Join(args, " "), stage.Task)
+	run := s.Command("arbe", append(args, "--", stage.Task)...)
+	run.Stdout, run.Stderr = os.Stdout, os.Stdout
+	if err := run.Run(); err != nil {
+		return fmt.Errorf("arbe run: %w", err)
 	}
 	haiku, err := os.ReadFile(filepath.Join(s.Work, "haiku.txt"))
 	fmt.Printf("\n$ cat haiku.txt\n%s", haiku)

@@ -53,7 +53,11 @@ var may = map[string][]string{
 	"host/rows":                 {},
 	"host/token":                {},
 	"host/view":                 {"outcome", "session", "thread"},
-	"host/sandbox":              {"internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session"},
+	"host/sandbox":              {},
+	"host/sandbox/kit":          {"host/sandbox", "internal/procfs"},
+	"host/sandbox/local":        {"host/sandbox", "host/sandbox/kit", "internal/durable", "internal/procfs", "internal/procgroup"},
+	"host/sandbox/daytona":      {"host/sandbox", "host/sandbox/kit", "internal/pause"},
+	"host/sandbox/providers":    {"host/sandbox", "host/sandbox/daytona", "host/sandbox/local"},
 	"host/folder":               {"host/folder/repository", "host/sandbox", "internal/durable", "internal/filelock", "internal/pause"},
 	"host/folder/repository":    {"internal/git", "internal/pause"},
 	"host/provision":            {"harness/catalog", "host/exec", "host/launch", "host/lease", "host/reap", "host/recipe", "host/resolve", "host/rows", "host/sandbox", "host/token", "thread", "thread/client"},
@@ -83,7 +87,7 @@ var may = map[string][]string{
 	"cmd/internal/stdin":        {},
 	"cmd/internal/screen":       {"cmd/internal/cmdline", "host/view", "session", "thread"},
 	"cmd/arbe-pi-runner":        {"cmd/internal/cmdline", "cmd/internal/shortid", "harness", "hydrate", "internal/pause", "mirror", "outcome", "runner", "runner/command", "runner/runfolder", "session", "thread", "thread/client", "thread/redact"},
-	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/answer", "host/control", "host/control/kms", "host/control/seal", "host/daemon", "host/dispatch", "host/dispatch/tools", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/member", "host/memory", "host/model", "host/model/anthropic", "host/model/openai", "host/model/provider", "host/page", "host/provision", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/rows", "host/sandbox", "host/server", "host/server/houses", "host/settings", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread", "thread/client"},
+	"cmd/arbe":                  {"cmd/internal/cmdline", "cmd/internal/listing", "cmd/internal/screen", "cmd/internal/shortid", "cmd/internal/stdin", "harness/catalog", "host/access", "host/answer", "host/control", "host/control/kms", "host/control/seal", "host/daemon", "host/dispatch", "host/dispatch/tools", "host/exec", "host/folder", "host/httpd", "host/index", "host/launch", "host/lease", "host/log", "host/log/engine", "host/member", "host/memory", "host/model", "host/model/anthropic", "host/model/openai", "host/model/provider", "host/page", "host/provision", "host/proxy", "host/push", "host/reap", "host/recipe", "host/reconcile", "host/rows", "host/sandbox", "host/sandbox/providers", "host/server", "host/server/houses", "host/settings", "host/token", "host/view", "hydrate", "internal/durable", "internal/pause", "internal/procfs", "internal/procgroup", "outcome", "session", "thread", "thread/client"},
 	"internal/dist":             {},
 	"internal/durable":          {},
 	"internal/format":           {},
@@ -111,13 +115,16 @@ var may = map[string][]string{
 	"internal/test/output":      {},
 	"internal/test/port":        {},
 	"internal/test/program":     {},
+	"internal/test/generated":   {},
 	"internal/test/hostile":     {"thread"},
 	"internal/test/reaction":    {"thread"},
 	"internal/test/house":       {},
 	"internal/test/release":     {},
 	"internal/test/report":      {},
 	"internal/test/stress":      {},
-	"internal/test/demo":        {"internal/test/demo/stage"},
+	"internal/test/debian":      {"internal/test/agents"},
+	"internal/test/dockerd":     {"internal/test/debian"},
+	"internal/test/demo":        {"internal/test/agents", "internal/test/demo/stage"},
 	"internal/test/demo/stage":  {"internal/test/agents", "internal/test/model", "internal/test/postgres"},
 	"internal/test/demobots":    {"internal/test/agents", "internal/test/demo/stage", "internal/test/model"},
 	"internal/test/demohouse":   {"internal/test/agents", "internal/test/demo/stage"},
@@ -126,6 +133,7 @@ var may = map[string][]string{
 	"internal/test/page":        {},
 	"internal/test/recorded":    {"session"},
 	"internal/test/harnesses":   {},
+	"internal/test/providers":   {},
 	"internal/test/wire":        {},
 	"internal/test/chaos":       {},
 	"internal/test/livechaos":   {"internal/test/model", "session", "thread"},
@@ -233,7 +241,7 @@ var neverTested = []struct {
 
 // starters are the packages by which tests start processes.
 var starters = regexp.MustCompile(`"(os/exec|github.com/rogpeppe/go-internal/testscript|arbe\.0sk\.ar/runner/` +
-	`(runner|host/sandbox|host/launch|host/exec|internal/test/(built|program|postgres|browser|demo/stage)))"`)
+	`(runner|host/sandbox(/(local|daytona|docker))?|host/launch|host/exec|internal/test/(built|program|postgres|browser|demo/stage)))"`)
 
 // TestSurroundings holds that tests which start processes have surroundings of their own, with which these end.
 func TestSurroundings(t *testing.T) {

@@ -117,7 +117,10 @@ func TestDocTests(t *testing.T) {
 	}
 }
 
-// TestDocSymptoms looks for each text that a heading of docs/TROUBLESHOOTING.md quotes: a program prints it.
+// symptom is a heading, or the first cell of a row.
+var symptom = regexp.MustCompile(`(?m)^(?:## |\| )([^|\n]+)`)
+
+// TestDocSymptoms looks for each text that a heading or a row of docs/TROUBLESHOOTING.md quotes: a program prints it.
 func TestDocSymptoms(t *testing.T) {
 	var source strings.Builder
 	walk(t, ".go", func(name, text string) {
@@ -130,7 +133,7 @@ func TestDocSymptoms(t *testing.T) {
 		t.Fatal(err)
 	}
 	quotes := 0
-	for _, h := range heading.FindAllStringSubmatch(string(text), -1) {
+	for _, h := range symptom.FindAllStringSubmatch(string(text), -1) {
 		for i, quote := range strings.Split(h[1], "`") {
 			if i%2 == 0 || strings.HasPrefix(quote, "arbe ") || strings.HasPrefix(quote, "--") {
 				continue
@@ -232,29 +235,34 @@ var (
 )
 
 // TestEnvironment holds the tables of docs/ENVIRONMENT.md: each variable that the programs read stands there once, with
-// the program that reads it, and so does each of the Makefile. The tables have no others.
+// the program that reads it. So does each of the Makefile in CONTRIBUTING.md. The tables have no others.
 func TestEnvironment(t *testing.T) {
-	text, err := os.ReadFile(root + "/docs/ENVIRONMENT.md")
+	shipped, err := os.ReadFile(root + "/docs/ENVIRONMENT.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	shipped, tests, found := strings.Cut(string(text), "\n## Tests")
-	if !found {
-		t.Fatal("docs/ENVIRONMENT.md has no section Tests")
+	contributing, err := os.ReadFile(root + "/CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tests, found := strings.Cut(string(contributing), "\n## Variables of tests")
+	tests, _, ends := strings.Cut(tests, "\n## ")
+	if !found || !ends {
+		t.Fatal("CONTRIBUTING.md has no section Variables of tests")
 	}
 	listed := func(part string) map[string]string {
 		by := map[string]string{}
 		for _, m := range row.FindAllStringSubmatch(part, -1) {
 			for _, name := range variable.FindAllString(m[1], -1) {
 				if by[name] != "" {
-					t.Errorf("%s stands in docs/ENVIRONMENT.md twice", name)
+					t.Errorf("%s stands in a page twice", name)
 				}
 				by[name] = m[2]
 			}
 		}
 		return by
 	}
-	programs, develop := listed(shipped), listed(tests)
+	programs, develop := listed(string(shipped)), listed(tests)
 	seen, seenInTests := map[string]bool{}, map[string]bool{}
 	walk(t, ".go", func(name, text string) {
 		testing := strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "internal/test/")
@@ -284,7 +292,7 @@ func TestEnvironment(t *testing.T) {
 	for _, v := range regexp.MustCompile(`\bARBE_[A-Z_]+`).FindAllString(string(makefile), -1) {
 		seenInTests[v] = true
 		if develop[v] == "" {
-			t.Errorf("the Makefile has %s, and docs/ENVIRONMENT.md does not have it below Tests", v)
+			t.Errorf("the Makefile has %s, and CONTRIBUTING.md does not", v)
 		}
 	}
 	for v := range programs {
@@ -294,10 +302,10 @@ func TestEnvironment(t *testing.T) {
 	}
 	for v := range develop {
 		if !seenInTests[v] {
-			t.Errorf("docs/ENVIRONMENT.md has %s below Tests, which no test reads", v)
+			t.Errorf("CONTRIBUTING.md has %s, which no test reads", v)
 		}
 		if !slices.Contains(surroundings.Knobs, v) {
-			t.Errorf("docs/ENVIRONMENT.md has %s below Tests, and surroundings.Knobs lacks it", v)
+			t.Errorf("CONTRIBUTING.md has %s, and surroundings.Knobs lacks it", v)
 		}
 	}
 }

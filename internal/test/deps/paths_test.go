@@ -31,17 +31,7 @@ var named = regexp.MustCompile("(?:^|[\\s(|`\"])(?:\\./)?(" +
 // TestDocPaths looks for each file, folder and heading that a document names.
 func TestDocPaths(t *testing.T) {
 	docs := documents(t)
-	anchors := map[string]map[string]bool{}
-	for _, doc := range docs {
-		anchors[doc.path] = map[string]bool{}
-		for _, m := range heading.FindAllStringSubmatch(doc.text, -1) {
-			anchors[doc.path][anchor(m[1])] = true
-		}
-	}
-	there := func(name string) bool {
-		_, err := os.Stat(filepath.Join(root, name))
-		return err == nil
-	}
+	anchors := anchorsOf(docs)
 	for _, doc := range docs {
 		for _, m := range link.FindAllStringSubmatch(doc.text, -1) {
 			target, section, _ := strings.Cut(m[1], "#")
@@ -64,6 +54,59 @@ func TestDocPaths(t *testing.T) {
 			}
 		}
 	}
+}
+
+// mentioned is a document in code: in a comment, a help, a message, a unit or a schema.
+var mentioned = regexp.MustCompile(`(?:^|[^/\w.-])((?:docs/)?[A-Z][A-Z-]+\.md|docs/[a-z.]+\.(?:json|yaml))(?:#([a-z-]+))?`)
+
+// TestCodePaths looks for each document and heading that code names. A name without a folder is in docs or in the root.
+func TestCodePaths(t *testing.T) {
+	anchors := anchorsOf(documents(t))
+	found := 0
+	for _, suffix := range []string{".go", ".service", ".timer", ".conf", ".sh", ".schema.json", ".yaml", "Makefile"} {
+		walk(t, suffix, func(name, text string) {
+			if strings.HasPrefix(name, "testdata/") {
+				return // texts of agents
+			}
+			for _, m := range mentioned.FindAllStringSubmatch(text, -1) {
+				at := m[1]
+				bare := !strings.HasPrefix(at, "docs/")
+				if bare && strings.HasSuffix(name, "_test.go") || at == "AGENTS.md" {
+					continue // of others
+				}
+				found++
+				if !there(at) {
+					at = "docs/" + at
+				}
+				if !there(at) {
+					t.Errorf("%s names %s, which is not there", name, m[1])
+				} else if m[2] != "" && !anchors[at][m[2]] {
+					t.Errorf("%s names %s#%s: there is no such heading", name, m[1], m[2])
+				}
+			}
+		})
+	}
+	if found < 10 {
+		t.Errorf("code names only %d documents", found)
+	}
+}
+
+// there reports whether the repository has a file or folder.
+func there(name string) bool {
+	_, err := os.Stat(filepath.Join(root, name))
+	return err == nil
+}
+
+// anchorsOf returns the anchors of documents, by their paths.
+func anchorsOf(docs []document) map[string]map[string]bool {
+	anchors := map[string]map[string]bool{}
+	for _, doc := range docs {
+		anchors[doc.path] = map[string]bool{}
+		for _, m := range heading.FindAllStringSubmatch(doc.text, -1) {
+			anchors[doc.path][anchor(m[1])] = true
+		}
+	}
+	return anchors
 }
 
 // anchor returns the anchor that GitHub gives a heading.

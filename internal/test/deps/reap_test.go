@@ -21,7 +21,7 @@ import (
 var ends = []string{"Destroy", "Condemn", "Gone", "Release"}
 
 // mayEnd are the packages that may call them: package reap, which decides, and what it calls.
-var mayEnd = []string{"host/reap", "host/sandbox"}
+var mayEnd = []string{"host/reap", "host/sandbox/daytona", "host/sandbox/local"}
 
 // TestReapAlone holds that nobody but package reap deletes a box, or declares its row or its lease dead.
 func TestReapAlone(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"arbe.0sk.ar/runner/host/sandbox"
+	"arbe.0sk.ar/runner/host/sandbox/local"
 	"arbe.0sk.ar/runner/internal/test/fakeagent"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -59,7 +59,7 @@ func (k *killing) share(ids ...string) {
 // machines are the boxes that the provider has.
 func (k *killing) machines() (all []string) {
 	k.t.Helper()
-	found, err := sandbox.NewLocal(filepath.Join(k.v.dir, "boxes")).List(k.t.Context(), nil)
+	found, err := local.New(filepath.Join(k.v.dir, "boxes")).List(k.t.Context(), nil)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func (k *killing) machines() (all []string) {
 // vanish takes all machines away, with what runs in them, and leaves the rows.
 func (k *killing) vanish() {
 	k.t.Helper()
-	local := sandbox.NewLocal(filepath.Join(k.v.dir, "boxes"))
+	local := local.New(filepath.Join(k.v.dir, "boxes"))
 	for _, id := range k.machines() {
 		if err := local.Destroy(k.t.Context(), id); err != nil {
 			k.t.Fatal(err)

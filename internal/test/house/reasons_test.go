@@ -19,7 +19,7 @@ const (
 
 // manyFiles are packages, with their number of files.
 var manyFiles = map[string]reason{
-	"cmd/arbe":                  {53, "a file for each command, and for what several of them print or ask"},
+	"cmd/arbe":                  {55, "a file for each command, and for what several of them print or ask"},
 	"harness":                   {14, "a file for each agent, its live form, and the tree of its processes"},
 	"host/control":              {24, "a file for each table"},
 	"host/dispatch":             {23, "what bots do, decided by pure functions, and the loop that does it. Both work on the same state of a thread"},
@@ -28,7 +28,6 @@ var manyFiles = map[string]reason{
 	"host/log/jetstream":        {18, "an engine: a file for each kind of request to NATS, behind seven methods"},
 	"host/log/pebble":           {17, "an engine: a file for each part of its store, behind seven methods"},
 	"host/page":                 {24, "a file for each page and each kind of item"},
-	"host/sandbox":              {25, "two providers that share some thirty unexported names: how a command runs and is cut off, output limits, confined paths. One set of tests holds both"},
 	"host/view":                 {13, "a file for each kind of item, and for what joins them"},
 	"internal/test/fakedaytona": {18, "a double of Daytona: a file for each of its APIs"},
 	"runner":                    {29, "one run's state: keeper, worker, recovery, the conversation of a live run. Its record is runner/runfolder, its decisions runner/live"},
@@ -121,7 +120,8 @@ var complexFunctions = map[string]reason{
 	"host/reap.threads":                      {21, table},
 	"host/reconcile.after":                   {33, table},
 	"host/reconcile.sweepRow":                {16, steps},
-	"host/sandbox.alive":                     {19, format},
+	"host/sandbox/local.alive":               {19, format},
+	"host/reap.once":                         {16, table},
 	"host/server.routeOf":                    {26, table},
 	"host/server/streams.create":             {18, steps},
 	"host/server/streams.events":             {21, steps},

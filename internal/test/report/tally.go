@@ -22,6 +22,7 @@ var missing = []struct{ reason, feature string }{
 	{"a cgroup can't be made here", "a cgroup that the tests may make"},
 	{"a small disk can't be mounted here", "mounts: root, or a user namespace"},
 	{"a mount namespace can't be made here", "mounts: root, or a user namespace"},
+	{"a Docker engine can't run here", "root, mounts and PID namespaces, or Debian's docker.io"},
 	{"as another user", "a second user: root"},
 	{"not in the list of accounts", "no feature of the kernel, but of the machine: an account with a name"},
 	{"is not in this checkout", "no feature of the kernel, but of the checkout: an earlier commit, to compare with"},

@@ -20,18 +20,19 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"arbe.0sk.ar/runner/host/token"
+	"arbe.0sk.ar/runner/internal/test/generated"
 	"arbe.0sk.ar/runner/internal/test/wire"
 	"arbe.0sk.ar/runner/thread"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/PROTOCOL.md anew")
+var update = flag.Bool("update", false, "write the table of docs/API.md anew")
 
-// TestDoors holds the table of tokens in docs/PROTOCOL.md: it asks a real server, with a real Postgres, for each row
+// TestDoors holds the table of tokens in docs/API.md: it asks a real server, with a real Postgres, for each row
 // with each column's token. The server's answers are those of the table, and each route of docs/openapi.yaml is in it.
 func TestDoors(t *testing.T) {
 	t.Parallel()
 	d := startDoors(t)
-	want, doc := readTable(t)
+	want := readTable(t)
 	got := [][]string{append([]string{"request"}, columns...)}
 	for i, row := range doors {
 		cells := []string{row.name}
@@ -41,7 +42,7 @@ func TestDoors(t *testing.T) {
 		got = append(got, cells)
 	}
 	if *update {
-		writeTable(t, doc, got)
+		writeTable(t, got)
 		return
 	}
 	for i := range max(len(want), len(got)) {
@@ -412,54 +413,40 @@ func (d *doorServer) send(
 	return resp.StatusCode, resp.Header, b
 }
 
-const (
-	protocolPage = "../../../docs/PROTOCOL.md"
-	tableBegins  = "<!-- Held by TestDoors: go test ./internal/test/scripts -run TestDoors -update -->\n\n"
-)
+// apiPage is the page that has the table.
+const apiPage = "../../../docs/API.md"
 
-// readTable returns the cells of the table, its head first, and the whole page.
-func readTable(t *testing.T) (table [][]string, page string) {
+// readTable returns the cells of the table, its head first.
+func readTable(t *testing.T) (table [][]string) {
 	t.Helper()
-	b, err := os.ReadFile(protocolPage)
+	b, err := os.ReadFile(apiPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(b), tableBegins)
+	_, part, _, found := generated.Cut(string(b), "doors")
 	if !found {
-		t.Fatalf("%s has no table behind %q", protocolPage, tableBegins)
+		t.Fatalf("%s has no table", apiPage)
 	}
-	for line := range strings.Lines(rest) {
+	for line := range strings.Lines(part) {
 		line = strings.TrimSuffix(line, "\n")
-		if !strings.HasPrefix(line, "| ") {
-			if !strings.HasPrefix(line, "|-") {
-				break
-			}
-			continue
+		if strings.HasPrefix(line, "| ") {
+			table = append(table, strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "| "), " |"), " | "))
 		}
-		table = append(table, strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "| "), " |"), " | "))
 	}
-	return table, string(b)
+	return table
 }
 
 // writeTable writes the table into the page.
-func writeTable(t *testing.T, page string, table [][]string) {
+func writeTable(t *testing.T, table [][]string) {
 	t.Helper()
-	before, rest, _ := strings.Cut(page, tableBegins)
-	for strings.HasPrefix(rest, "|") {
-		_, rest, _ = strings.Cut(rest, "\n")
-	}
 	var b strings.Builder
-	b.WriteString(before + tableBegins)
 	for i, cells := range table {
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 		if i == 0 {
 			b.WriteString(strings.Repeat("|---", len(cells)) + "|\n")
 		}
 	}
-	rest = "\n" + strings.TrimLeft(rest, "\n")
-	if err := os.WriteFile(protocolPage, []byte(b.String()+rest), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	generated.Hold(t, "../../../docs", "doors", b.String(), true)
 }
 
 // checkRoutes holds the rows against the operations of docs/openapi.yaml.

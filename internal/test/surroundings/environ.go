@@ -8,7 +8,7 @@ import (
 )
 
 // kept are the variables that the tests have from their user: how Go works on this machine, how the network is reached,
-// and what make hands to tests, which docs/ENVIRONMENT.md lists.
+// and what make hands to tests, which CONTRIBUTING.md lists.
 var kept = []string{
 	"PATH", "PWD", "TMPDIR", "USER", "LOGNAME",
 	"GOROOT", "GOPATH", "GOCACHE", "GOMODCACHE", "GOENV", "GOFLAGS", "GOTOOLCHAIN", "GOTMPDIR", "GOPROXY", "GONOPROXY",
@@ -18,7 +18,7 @@ var kept = []string{
 	"NODE_EXTRA_CA_CERTS", "UPDATE_SCRIPTS", "BEFORE", "GROWTH",
 }
 
-// Knobs are the variables of this project's own that tests read: those of the section Tests of docs/ENVIRONMENT.md.
+// Knobs are the variables of this project's own that tests read: those that CONTRIBUTING.md lists.
 var Knobs = []string{
 	"ARBE_CACHE", "ARBE_PG_BIN", "ARBE_SHOTS", "ARBE_CHROMIUM", "ARBE_BIN", "ARBE_FAULTS", "ARBE_SERVER_KILLS",
 	"ARBE_NATS_FAULTS", "ARBE_NATS_PARTITIONS", "ARBE_SOAK", "ARBE_SOAK_SEED", "ARBE_CHAOS", "ARBE_CHAOS_SEED",

@@ -5,8 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +46,10 @@ func TestFullDocs(t *testing.T) {
 	}
 }
 
+// scripted are the files that name the scripted model to pi in a box, in place of its own provider.
+const scripted = " --file ~/.pi/agent/models.json:.pi/agent/models.json" +
+	" --file ~/.pi/agent/settings.json:.pi/agent/settings.json"
+
 // typed runs a block's commands.
 func typed(t *testing.T, block string) {
 	haiku := model.Tool{Name: "write", Arguments: map[string]any{"path": "haiku.txt", "content": "a haiku"}}
@@ -71,6 +73,9 @@ func typed(t *testing.T, block string) {
 		}
 		command = strings.ReplaceAll(command, "8787", "$PORT") // the default port may be taken here
 		command = strings.ReplaceAll(command, "ANTHROPIC_API_KEY", agents.KeyVar)
+		if !strings.Contains(command, "models.json") { // which names the scripted model
+			command = strings.Replace(command, "--env "+agents.KeyVar, "--env "+agents.KeyVar+scripted, 1)
+		}
 		script += strings.Replace(command, "arbe serve &", "arbe serve --addr 127.0.0.1:0 2>>server.log &", 1) + "\n"
 		if strings.Contains(command, "arbe serve") { // a person is not that fast
 			script += "while [ ! -s $ARBE_DATA/address ]; do sleep 0.01; done\nPORT=$(sed 's/.*://' " +
@@ -94,106 +99,6 @@ func typed(t *testing.T, block string) {
 			t.Errorf("want the line %q in\n%s", line, out)
 		}
 	}
-}
-
-var (
-	// span is inline code, and a line of a code block that is not run.
-	span = regexp.MustCompile("(?m)`((?:arbe|arbe-pi-runner|--[a-z])[^`\n]*)`|^    (arbe(?:-pi-runner)? .*)$")
-	// option is a flag in the help of a command, or in a document.
-	option = regexp.MustCompile(`--[a-z][a-z-]*`)
-)
-
-// TestDocCommands looks for each command and flag that a document names in the help of the programs.
-func TestDocCommands(t *testing.T) {
-	t.Parallel()
-	docs, err := filepath.Glob("../../../../*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	more, err := filepath.Glob("../../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := helps{}
-	h.read(t, "arbe")
-	h.read(t, "arbe-pi-runner")
-	named := 0
-	for _, path := range append(docs, more...) {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range span.FindAllStringSubmatch(string(b), -1) {
-			named++
-			if problem := h.check(m[1] + m[2]); problem != "" {
-				t.Errorf("%s: %s: %s", filepath.Base(path), m[1]+m[2], problem)
-			}
-		}
-	}
-	if named == 0 {
-		t.Error("the documents name no commands")
-	}
-}
-
-// helps are the flags of each command, by its words.
-type helps map[string]map[string]bool
-
-// read reads the help of a command and of those below it.
-func (h helps) read(t *testing.T, words ...string) {
-	t.Helper()
-	out, err := exec.Command(filepath.Join(scene.Bin, words[0]), append(words[1:], "--help")...).Output()
-	if err != nil {
-		t.Fatalf("%v --help: %v", words, err)
-	}
-	flags := map[string]bool{}
-	h[strings.Join(words, " ")] = flags
-	head, options, _ := strings.Cut(string(out), "\nFlags")
-	for _, name := range option.FindAllString(options, -1) {
-		flags[name] = true
-	}
-	_, commands, _ := strings.Cut(head, "\nCommands:\n")
-	for line := range strings.Lines(commands) {
-		name, _, is := strings.Cut(strings.TrimSpace(line), "  ")
-		if is && strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ") {
-			h.read(t, append(slices.Clone(words), name)...)
-		}
-	}
-}
-
-// check returns what is wrong with a command, or with a flag that stands alone; "" for nothing.
-func (h helps) check(text string) string {
-	text, _, _ = strings.Cut(text, " -- ")
-	command := ""
-	for _, word := range strings.Fields(text) {
-		if _, is := h[strings.TrimSpace(command+" "+word)]; !is {
-			break
-		}
-		command = strings.TrimSpace(command + " " + word)
-	}
-	rest := strings.Fields(strings.TrimPrefix(text, command))
-	if sub := len(rest) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(rest[0]); sub && h.holds(command) {
-		return "there is no such command"
-	}
-	for _, name := range option.FindAllString(text, -1) {
-		known := h[command][name] || strings.HasPrefix(text, "arbe") && h["arbe"][name]
-		for _, flags := range h {
-			known = known || command == "" && flags[name]
-		}
-		if !known {
-			return "there is no flag " + name
-		}
-	}
-	return ""
-}
-
-// holds reports whether command has commands below it.
-func (h helps) holds(command string) bool {
-	for name := range h {
-		if strings.HasPrefix(name, command+" ") {
-			return true
-		}
-	}
-	return false
 }
 
 // TestFullDemo runs what "make demo" runs, and holds the README's transcript of it: each line of it without a digit is

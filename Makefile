@@ -185,11 +185,12 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 
 # Tests hold the parts that this writes: internal/test/generated lists them.
 .PHONY: docs
-docs: build $(PG) ## the generated parts of the documents
+docs: build agents ## the generated parts of the documents
 	go test -count=1 -trimpath ./internal/test/wire -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDoors ./internal/test/scripts -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestTable ./internal/test/providers -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDocCommands ./internal/test/e2e/docs -update
+	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestFullSkew ./internal/test/e2e/skew -update
 
 .PHONY: captures
 captures: build agents ## docs/SCREENS.md: what a terminal shows of real runs; needs tmux

@@ -27,6 +27,7 @@ var Parts = map[string]string{
 	"settings":  "HOUSES.md",      // internal/test/wire: from dispatch.schema.json
 	"doors":     "API.md",         // internal/test/scripts: what a real server answers
 	"providers": "PROVIDERS.md",   // internal/test/providers: from host/sandbox/providers
+	"skew":      "UPGRADE.md",     // internal/test/e2e/skew: two versions against each other
 }
 
 func begin(name string) string { return fmt.Sprintf("<!-- make docs writes this part: %s -->\n", name) }

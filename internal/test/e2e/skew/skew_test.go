@@ -1,13 +1,18 @@
 package skew_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"text/tabwriter"
+
+	"arbe.0sk.ar/runner/internal/test/generated"
 )
+
+var update = flag.Bool("update", false, "write the table into docs/UPGRADE.md")
 
 // pair is two versions in one direction: then continues what first has begun.
 type pair struct {
@@ -77,18 +82,26 @@ func TestFullSkew(t *testing.T) {
 			t.Errorf("%q is accepted, and not met: %s", d.shows, d.why)
 		}
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Printf("older: arbe %s, newer: arbe %s\n", older.name, newer.name)
+	table := tableOf(results)
+	fmt.Print(table)
+	if os.Getenv(refVar) == "" && len(results) == len(cells) && !t.Failed() {
+		generated.Hold(t, root+"/docs", "skew", "```text\n"+table+"```\n", *update)
+	}
+}
+
+// tableOf returns a table of the results of cells. Those that -run has left out are not in it.
+func tableOf(results map[string][2]string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "first → second\tolder → newer\tnewer → older")
 	for _, c := range cells {
-		if results[c.what] == [2]string{} {
-			continue // -run has left it out
+		if r, played := results[c.what]; played {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", c.what, r[0], r[1])
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", c.what, results[c.what][0], results[c.what][1])
 	}
-	if err := w.Flush(); err != nil {
-		t.Error(err)
-	}
+	_ = w.Flush() // into memory
+	return b.String()
 }
 
 // result is the pair's cell of the table.

@@ -180,7 +180,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 # Tests hold the parts that this writes: internal/test/generated lists them.
 .PHONY: docs
 docs: build $(PG) ## the generated parts of the documents
-	go test -count=1 -trimpath ./internal/test/wire -update
+	go test -count=1 -trimpath ./internal/test/wire ./host/dispatch/tools -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDoors ./internal/test/scripts -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestTable ./internal/test/providers -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDocCommands ./internal/test/e2e/docs -update

@@ -189,9 +189,11 @@ func (l *load) command(args ...string) (out string, err error) {
 		switch {
 		case status == 0:
 			return out, nil
-		case status == 78 && phase == phaseMigrating: // the second machine's arbe db migrate is not done
-		case status == 78 && l.record.now() != phase: // it was done meanwhile
-		case status == 69 && (phase == phaseReplacing || l.record.now() == phaseReplacing): // the server is away
+		case status != 69 && status != 78:
+			return "", fmt.Errorf("arbe %v: status %d: %s", args, status, out)
+		case phase == phaseMigrating: // the second machine's arbe db migrate is not done
+		case phase == phaseReplacing: // the server is away
+		case l.record.now() != phase: // one of both since
 		default:
 			return "", fmt.Errorf("arbe %v: status %d: %s", args, status, out)
 		}

@@ -17,9 +17,15 @@ import (
 // ErrNoCommit is the error of a commit that is not in the checkout: a shallow clone has few, a source archive none.
 var ErrNoCommit = errors.New("is not in this checkout")
 
+// Git is a git command in the repository at root, which may be another user's: tests have no configuration of their
+// user's that would allow that.
+func Git(root string, args ...string) *exec.Cmd {
+	return exec.Command("git", append([]string{"-c", "safe.directory=*", "-C", root}, args...)...)
+}
+
 // LastRelease returns the tag of the last release before the current commit of the repository at root; "" for none.
 func LastRelease(root string) string {
-	out, err := exec.Command("git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^").Output()
+	out, err := Git(root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^").Output()
 	if err != nil { // no tag, or no repository
 		return ""
 	}
@@ -28,7 +34,7 @@ func LastRelease(root string) string {
 
 // Commit returns the full name of a commit of the repository at root. It returns ErrNoCommit.
 func Commit(root, ref string) (string, error) {
-	out, err := exec.Command("git", "-C", root, "rev-parse", "--verify", "--quiet", ref+"^{commit}").Output()
+	out, err := Git(root, "rev-parse", "--verify", "--quiet", ref+"^{commit}").Output()
 	if err != nil {
 		return "", fmt.Errorf("commit %s %w", ref, ErrNoCommit)
 	}
@@ -61,15 +67,14 @@ func OfCommit(root, commit string) (bin string, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(fresh)) }() // it has another name once it is whole
 	archive := filepath.Join(source, "source.tar")
 	// Commits without a file VERSION print the variable.
-	for _, args := range [][]string{
-		{"git", "-C", root, "archive", "--format=tar", "--output=" + archive, commit},
-		{"tar", "-xf", archive, "-C", source},
-		{"make", "-s", "-C", source, "build", "BIN=" + fresh, "VERSION=" + commit[:12]},
+	for _, cmd := range []*exec.Cmd{
+		Git(root, "archive", "--format=tar", "--output="+archive, commit),
+		exec.Command("tar", "-xf", archive, "-C", source),
+		exec.Command("make", "-s", "-C", source, "build", "BIN="+fresh, "VERSION="+commit[:12]),
 	} {
-		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build commit %s: %s: %w\n%s", commit, args[0], err, out)
+			return "", fmt.Errorf("build commit %s: %s: %w\n%s", commit, filepath.Base(cmd.Path), err, out)
 		}
 	}
 	if err := os.Rename(fresh, bin); err != nil {

@@ -12,9 +12,6 @@ import (
 	"arbe.0sk.ar/runner/thread"
 )
 
-// rules is the step of the schema from which on programs know whether they can use a newer one.
-const rules = "host/control/migrations/00014_steps.sql"
-
 // newRowsHost makes a host without a server, whose house's rows are by the schema of a version.
 func newRowsHost(p *pair, v version) (*host, *house) {
 	p.t.Helper()

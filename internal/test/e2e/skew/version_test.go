@@ -37,14 +37,6 @@ func (v version) commit() string {
 	return name
 }
 
-// has reports whether a version's source has a file.
-func (v version) has(path string) bool {
-	if !v.old {
-		return exists(filepath.Join(root, path))
-	}
-	return exec.Command("git", "-C", root, "cat-file", "-e", v.commit()+":"+path).Run() == nil
-}
-
 // versions returns the version of the other commit and this one.
 func versions(t *testing.T) (older, newer version) {
 	t.Helper()

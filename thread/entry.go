@@ -331,12 +331,3 @@ func OfStream(name string) (id string, ok bool) {
 	id, ok = strings.CutPrefix(name, streamPrefix)
 	return id, ok && ValidThread(id)
 }
-
-// BaseURL returns the base of a server's thread API: url, with /api/stream appended where it does not end in that.
-func BaseURL(url string) string {
-	url = strings.TrimRight(url, "/")
-	if !strings.HasSuffix(url, "/api/stream") {
-		url += "/api/stream"
-	}
-	return url
-}

@@ -19,12 +19,13 @@ const (
 	pingAfter = 15 * time.Second
 )
 
-// NewHTTP returns an HTTP client for thread servers. A process makes one for all its Clients, so that they share
-// connections.
+// NewHTTP returns an HTTP client for thread servers, also for those on a Unix socket. A process makes one for all its
+// Clients, so that they share connections.
 func NewHTTP() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = idlePerHost
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
+	t.RegisterProtocol("unix", newSockets())
 	return &http.Client{Transport: t}
 }
 

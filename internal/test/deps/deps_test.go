@@ -43,7 +43,7 @@ var may = map[string][]string{
 	"host/log/pebble":           {"host/log/engine", "internal/durable", "internal/format", "internal/openfiles"},
 	"host/memory":               {"host/log/engine"},
 	"host/proxy":                {"thread"},
-	"host/daemon":               {"host/httpd", "host/index", "host/log", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/rows", "host/server", "host/server/houses", "host/server/metrics", "host/token", "internal/durable", "internal/openfiles", "session", "thread/client"},
+	"host/daemon":               {"host/httpd", "host/index", "host/log", "host/log/jetstream", "host/log/pebble", "host/member", "host/memory", "host/rows", "host/server", "host/server/houses", "host/server/metrics", "host/token", "internal/durable", "internal/openfiles", "session", "thread", "thread/client"},
 	"host/server":               {"host/httpd", "host/index", "host/log", "host/log/engine", "host/member", "host/memory", "host/rows", "host/server/houses", "host/server/metrics", "host/server/request", "host/server/streams", "host/token", "session", "thread"},
 	"host/server/houses":        {"host/index", "host/log", "host/member", "host/rows", "host/server/request", "host/token", "thread"},
 	"host/server/metrics":       {"host/httpd", "host/memory", "host/rows", "internal/pause"},

@@ -41,8 +41,7 @@ can be replaced without a pause. More in docs/SERVE.md.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringSliceFlag{
 				Name: "addr", Value: cli.NewStringSlice("127.0.0.1:8787"),
-				Usage: "listen on `HOST:PORT` (port 0 is any), or on unix:PATH, a socket for boxes without a network;\n" +
-					"one of each may be given",
+				Usage: "listen on `HOST:PORT` (port 0 is any) or unix:PATH (a socket); one of each may be given",
 			},
 			&cli.DurationFlag{
 				Name: "long-poll", Value: 20 * time.Second,
@@ -199,12 +198,10 @@ func (p *program) serve(c *cli.Context) (err error) {
 		debug.SetMemoryLimit(memory.Limit() / 5 * 4)
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
-	addr, socket, err := addresses(c)
-	if err != nil {
-		return err
-	}
+	addr, socket, _ := addresses(c) // they are checked
 	cfg := daemon.Config{
-		Addr: addr, Socket: socket, Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
+		Addr: addr, Socket: socket, Data: d, LongPoll: c.Duration("long-poll"),
+		Budget:   cmdline.SizeOf(c, "memory-budget"),
 		Insecure: c.Bool("insecure-loopback"),
 		Limits: daemon.Limits{
 			Rate:        server.Rate{PerSecond: c.Float64("rate")},

@@ -127,7 +127,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// listeners are what a server listens on. Each may be nil.
+// listeners are those of a server. Each may be nil.
 type listeners struct{ tcp, socket net.Listener }
 
 // listen listens on all that is configured, and returns the base URL: that of the socket where there is no other.

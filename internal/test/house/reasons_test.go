@@ -43,7 +43,7 @@ var longFunctions = map[string]reason{
 	"cmd/arbe.launchFlags":               {111, list},
 	"cmd/arbe.runAction":                 {75, steps},
 	"cmd/arbe.serve":                     {104, steps},
-	"cmd/arbe.serveCommand":              {79, list},
+	"cmd/arbe.serveCommand":              {82, list},
 	"cmd/arbe.taskFrom":                  {87, list},
 	"cmd/arbe.watchLines":                {62, steps},
 	"cmd/internal/listing.Lines":         {86, table},

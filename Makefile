@@ -50,11 +50,13 @@ reproduce: ## builds this commit in two ways, and compares the programs
 # The commit's time is that of all files. Changed files and another Go would make other bytes.
 DIST    ?= $(BIN)/dist
 TARGETS ?=
+KEY     ?=
 GO      := $(shell sed -n 's/^toolchain //p' go.mod)
 EPOCH    = $(or $(word 2,$(shell grep -v Format .commit)),$(shell git log -1 --format=%ct))
 .PHONY: dist releasable
-dist: releasable build ## the files of a release, into bin/dist; TARGETS=linux/amd64,darwin/arm64
-	@go run -trimpath ./internal/dist -version "$$(cat VERSION)" -time $(EPOCH) $(if $(TARGETS),-targets $(TARGETS)) $(BIN) $(DIST)
+dist: releasable build ## the files of a release, into bin/dist; TARGETS=linux/amd64,darwin/arm64 KEY=key of ssh
+	@go run -trimpath ./internal/dist -version "$$(cat VERSION)" -commit $(COMMIT) -time $(EPOCH) \
+		$(if $(TARGETS),-targets $(TARGETS)) $(if $(KEY),-key $(KEY)) $(BIN) $(DIST)
 releasable:
 	@case '$(COMMIT)' in '' | *.dirty) echo 'files differ from the commit, or it is not known: commit them' >&2; exit 1;; esac
 	@[ "$$(go env GOVERSION)" = $(GO) ] || { echo "this is $$(go env GOVERSION): install $(GO)" >&2; exit 1; }
@@ -180,7 +182,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 # Tests hold the parts that this writes: internal/test/generated lists them.
 .PHONY: docs
 docs: build $(PG) ## the generated parts of the documents
-	go test -count=1 -trimpath ./internal/test/wire -update
+	go test -count=1 -trimpath ./internal/test/wire ./host/dispatch/tools -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDoors ./internal/test/scripts -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestTable ./internal/test/providers -update
 	ARBE_BIN=$(abspath $(BIN)) go test -count=1 -trimpath -run TestDocCommands ./internal/test/e2e/docs -update

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // everywhere are the systems that a release is for.
@@ -20,12 +21,18 @@ const everywhere = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/am
 // boxes are the processors of boxes: the runner for each is in every archive, for arbe launch.
 var boxes = []string{"amd64", "arm64"}
 
-// release has the values that all archives share.
+// boxRunner begins the names of the runners for boxes; the processor follows.
+const boxRunner = "arbe-pi-runner-linux-"
+
+// release has the values that all files share.
 type release struct {
 	version string
+	commit  string
 	time    time.Time
-	bin     string // the programs of this machine
-	work    string // a folder for what is built, removed at the end
+	bin     string              // the programs of this machine
+	key     string              // signs SHA256SUMS; "": nobody does
+	work    string              // a folder for what is built, removed at the end
+	made    map[string]v1.Image // the images, by processor
 	log     io.Writer
 }
 
@@ -46,7 +53,7 @@ func (r *release) shared() ([]file, error) {
 		if err := r.build("runner", "linux", arch); err != nil {
 			return nil, err
 		}
-		files = append(files, file{"bin/arbe-pi-runner-linux-" + arch, r.built("linux", arch, "arbe-pi-runner"), 0o755})
+		files = append(files, file{"bin/" + boxRunner + arch, r.built("linux", arch, "arbe-pi-runner"), 0o755})
 	}
 	return files, nil
 }
@@ -66,8 +73,8 @@ func (r *release) build(what, system, arch string) error {
 	return nil
 }
 
-// archive writes the archive for a target into dir.
-func (r *release) archive(dir, target string, shared []file) error {
+// system writes the files for a target into dir: an archive, and for Linux packages. It makes the image for images.
+func (r *release) system(dir, target string, shared []file) error {
 	system, arch, _ := strings.Cut(target, "/")
 	if err := r.build("arbe", system, arch); err != nil {
 		return err
@@ -86,7 +93,14 @@ func (r *release) archive(dir, target string, shared []file) error {
 	if system == "windows" {
 		return r.pack(filepath.Join(dir, name+".zip"), name, files, writeZip)
 	}
-	return r.pack(filepath.Join(dir, name+".tar.gz"), name, files, writeTar)
+	if err := r.pack(filepath.Join(dir, name+".tar.gz"), name, files, writeTar); err != nil || system != "linux" {
+		return err
+	}
+	if err := r.packages(dir, arch, files); err != nil {
+		return err
+	}
+	r.made[arch], err = r.image(arch, files)
+	return err
 }
 
 // files returns the files for one system alone.
@@ -142,25 +156,4 @@ func (r *release) pages(programs ...string) (files []file, err error) {
 		}
 	}
 	return files, nil
-}
-
-// sums writes SHA256SUMS of all files in dir, for sha256sum -c.
-func (r *release) sums(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&text, "%x  %s\n", sha256.Sum256(b), e.Name())
-	}
-	if err := os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(text.String()), 0o644); err != nil {
-		return err
-	}
-	_, err = io.WriteString(r.log, text.String())
-	return err
 }

@@ -1,19 +1,23 @@
 package tools_test
 
 import (
+	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"arbe.0sk.ar/runner/host/dispatch/tools"
+	"arbe.0sk.ar/runner/internal/test/generated"
 )
 
 // Adding a tool is one file and one line, as docs/ADD-A-TOOL.md has it: each tool is made in a file of its own, by a
-// function that All calls. The page's example is a file here.
+// function that All calls. The page's example is hello.go.
 func TestOneFile(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -55,17 +59,34 @@ func TestOneFile(t *testing.T) {
 	if calls != len(tools.Names()) || len(makers) > 0 {
 		t.Errorf("All has %d tools, of %d files; not in it: %v", len(tools.Names()), calls, makers)
 	}
-	page, err := os.ReadFile("../../../docs/ADD-A-TOOL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	hello, err := os.ReadFile("hello.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(page), "```go\n"+string(hello)+"```\n") {
-		t.Error("the example of docs/ADD-A-TOOL.md is not hello.go")
+	generated.Hold(t, "../../../docs", "hello", "```go\n"+string(hello)+"```", *update)
+}
+
+var update = flag.Bool("update", false, "write the generated parts of docs")
+
+// docs/BOTS.md has the tools, as they are.
+func TestToolTable(t *testing.T) {
+	var out strings.Builder
+	out.WriteString("| tool | what its model reads about it | default | acts | calls in an answer |\n")
+	out.WriteString("|---|---|---|---|---|\n")
+	for _, tool := range new(tools.Host).All() {
+		usual, acts, most := "on", "", ""
+		if tool.Asked {
+			usual = "off"
+		}
+		if tool.Acts {
+			acts = "acts"
+		}
+		if tool.Most > 0 {
+			most = strconv.Itoa(tool.Most)
+		}
+		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", tool.Name, tool.Description, usual, acts, most)
 	}
+	generated.Hold(t, "../../../docs", "tools", out.String(), *update)
 }
 
 // returnsTool reports whether a function returns a dispatch.Tool.

@@ -65,7 +65,7 @@ var (
 	all    = []capture{
 		{
 			title: "A run", harness: "pi", version: "0.78.0", typed: "arbe thread tail ID",
-			text:   "A person follows a run with `arbe thread tail`. The demo, `make demo`, plays the same one.",
+			text:   "A person follows a run with `arbe thread tail`. The demo, `make demo`, plays it in a box.",
 			prompt: "Write a haiku about silence into haiku.txt",
 			replies: []model.Reply{
 				{

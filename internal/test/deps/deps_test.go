@@ -199,6 +199,9 @@ var linkedBy = []struct {
 	{module + "host/log/jetstream", "host/daemon opens the engines of the log", []string{"host/log/jetstream", "host/daemon", "cmd/arbe"}},
 	{"github.com/anthropics/", "an adapter has its provider's library to itself", []string{"host/model/anthropic", "cmd/arbe"}},
 	{"github.com/openai/", "an adapter has its provider's library to itself", []string{"host/model/openai", "cmd/arbe"}},
+	{"github.com/goreleaser/nfpm/", "packages are made for releases, and not shipped", []string{"internal/dist"}},
+	{"github.com/google/go-containerregistry/", "images are made for releases, and not shipped", []string{"internal/dist"}},
+	{"golang.org/x/crypto/x509roots/", "programs trust their machine's certificates", []string{"internal/dist"}},
 	{"github.com/pressly/goose/", "host/control has the schema to itself", []string{"host/control", "cmd/arbe"}},
 }
 

@@ -23,6 +23,8 @@ var Parts = map[string]string{
 	"client":    "PROTOCOL.md",    // internal/test/wire: examples/client.ts
 	"commands":  "COMMANDS.md",    // internal/test/e2e/docs: the helps of both programs
 	"variables": "ENVIRONMENT.md", // internal/test/e2e/docs: the flags in those helps
+	"tools":     "BOTS.md",        // host/dispatch/tools: the tools of bots
+	"hello":     "ADD-A-TOOL.md",  // host/dispatch/tools: hello.go
 	"recipe":    "RECIPES.md",     // internal/test/wire: from environment.schema.json
 	"settings":  "HOUSES.md",      // internal/test/wire: from dispatch.schema.json
 	"doors":     "API.md",         // internal/test/scripts: what a real server answers

@@ -22,7 +22,10 @@ var missing = []struct{ reason, feature string }{
 	{"a cgroup can't be made here", "a cgroup that the tests may make"},
 	{"a small disk can't be mounted here", "mounts: root, or a user namespace"},
 	{"a mount namespace can't be made here", "mounts: root, or a user namespace"},
-	{"a Docker engine can't run here", "root, mounts and PID namespaces, or Debian's docker.io"},
+	{"a Docker engine can't run here", "root, mounts and PID namespaces, and Debian's docker.io"},
+	{"a root file system of its own can't be made here", "root, mounts, overlayfs and dpkg"},
+	{"rpm can't run here", "Debian's rpm"},
+	{"busybox can't run here", "Debian's busybox-static"},
 	{"as another user", "a second user: root"},
 	{"not in the list of accounts", "no feature of the kernel, but of the machine: an account with a name"},
 }

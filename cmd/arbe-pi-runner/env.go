@@ -63,13 +63,11 @@ func readSettings(getenv func(string) string, environ []string, late bool) (sett
 	case base == "":
 		problem("ARBE_STREAM_URL is not set")
 	default:
-		u, err := url.Parse(base)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
-			u.Fragment != "" {
-			problem("ARBE_STREAM_URL is no base URL: want one like https://host/api/stream")
+		if err := client.CheckAddress(base); err != nil {
+			problem("ARBE_STREAM_URL is %v", err)
 		}
 		s.base = thread.BaseURL(base)
-		if err == nil && u.User != nil {
+		if u, err := url.Parse(base); err == nil && u.User != nil {
 			password, given := u.User.Password()
 			if !given {
 				password = u.User.Username() // a token, mostly

@@ -60,8 +60,11 @@ func signed(key []byte, subject, scope string, ttl time.Duration) (string, error
 
 var errElsewhere = errors.New("the data folder's secret is of a server on this machine")
 
-// onThisMachine reports whether a server's address is a loopback one.
+// onThisMachine reports whether a server's address is a loopback one, or a socket.
 func onThisMachine(address string) bool {
+	if _, is := thread.SocketOf(address); is {
+		return true
+	}
 	u, err := url.Parse(address)
 	if err != nil {
 		return false

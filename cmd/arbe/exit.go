@@ -21,6 +21,7 @@ import (
 	"arbe.0sk.ar/runner/host/rows"
 	"arbe.0sk.ar/runner/host/token"
 	"arbe.0sk.ar/runner/internal/procfs"
+	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
 
@@ -49,12 +50,22 @@ func reach(err error) error {
 		return &cmdline.Exit{Status: exitNoThread, Cause: err}
 	}
 	if failed, is := errors.AsType[*url.Error](err); is {
-		if u, parseErr := url.Parse(failed.URL); parseErr == nil {
-			const next = "start it with arbe serve, or check ARBE_STREAM_URL"
-			err = fmt.Errorf("no answer from %s://%s: %w; %s", u.Scheme, u.Host, failed.Err, next)
-		}
+		const next = "start it with arbe serve, or check ARBE_STREAM_URL"
+		err = fmt.Errorf("no answer from %s: %w; %s", serverOf(failed.URL), failed.Err, next)
 	}
 	return &cmdline.Exit{Status: exitNoReach, Cause: err}
+}
+
+// serverOf returns the server of a URL, for messages: its scheme and host, or its socket.
+func serverOf(address string) string {
+	if socket, is := thread.SocketOf(address); is {
+		return thread.Unix + socket
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return "the thread server" // the address may have a password
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // ofServer reports whether an error is one of the thread server, or that it can't be reached.

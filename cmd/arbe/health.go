@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -44,8 +43,8 @@ func (p *program) healthAction(c *cli.Context) error {
 		return cmdline.Usage("serve health takes no arguments")
 	}
 	at, d := c.String("url"), daemon.Data("")
-	if u, err := url.Parse(at); at != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-		return cmdline.Usage("--url: want http://HOST or https://HOST") // it may have a password
+	if at != "" && client.CheckAddress(at) != nil {
+		return cmdline.Usage("--url: want http://HOST, https://HOST or unix:///PATH") // it may have a password
 	}
 	if at == "" {
 		var err error
@@ -80,10 +79,10 @@ func (p *program) healthy(ctx context.Context, at string, d daemon.Data) (string
 			return "", err
 		}
 		// The address is one of this machine, which no certificate has to name. Nothing secret is sent.
-		own := http.DefaultTransport.(*http.Transport).Clone()
+		asked = client.NewHTTP()
+		own := asked.Transport.(*http.Transport)
 		own.Proxy, own.TLSClientConfig = nil, &tls.Config{InsecureSkipVerify: true}
 		defer own.CloseIdleConnections()
-		asked = &http.Client{Transport: own}
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()

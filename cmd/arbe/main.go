@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,11 +132,8 @@ func secret(d daemon.Data) ([]byte, error) {
 // serverURL returns the address of the thread server.
 func serverURL(d daemon.Data) (string, error) {
 	if base := os.Getenv("ARBE_STREAM_URL"); base != "" {
-		u, err := url.Parse(base)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			// It may have a password.
-			err = errors.New("ARBE_STREAM_URL is no base URL: want one like https://host/api/stream")
-			return "", &cmdline.Exit{Status: exitConfig, Cause: err}
+		if err := client.CheckAddress(base); err != nil {
+			return "", cmdline.Fail(exitConfig, "ARBE_STREAM_URL is %w", err)
 		}
 		return base, nil
 	}

@@ -184,6 +184,10 @@ func (c command) site(given string) (*site, error) {
 	if given = strings.TrimRight(given, "/"); given != "" {
 		shown = given
 	}
+	if socket, is := thread.SocketOf(shown); is {
+		return nil, cmdline.Fail(exitConfig,
+			"the server is at the socket %s, which no browser opens: give arbe serve --addr HOST:PORT, too", socket)
+	}
 	u, err := url.Parse(shown)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, cmdline.Usage("address %q: want http://HOST or https://HOST", shown)

@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -37,7 +39,10 @@ bytes or more) is required. With two secrets, separated by a comma, the first si
 can be replaced without a pause. More in docs/SERVE.md.`,
 		Subcommands: []*cli.Command{p.backupCommand(), p.restoreCommand(), p.healthCommand()},
 		Flags: slices.Concat([]cli.Flag{
-			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8787", Usage: "listen on `HOST:PORT`; port 0 is any"},
+			&cli.StringSliceFlag{
+				Name: "addr", Value: cli.NewStringSlice("127.0.0.1:8787"),
+				Usage: "listen on `HOST:PORT` (port 0 is any) or unix:PATH (a socket); one of each may be given",
+			},
 			&cli.DurationFlag{
 				Name: "long-poll", Value: 20 * time.Second,
 				Usage: "close a long-poll without an answer after `DURATION`",
@@ -138,8 +143,6 @@ func checkServe(c *cli.Context) error {
 	switch engine := c.String("engine"); {
 	case c.Args().Present():
 		return cmdline.Usage("serve takes no arguments")
-	case notAddress(c.String("addr")):
-		return cmdline.Usage("--addr %q: want HOST:PORT", c.String("addr"))
 	case c.Duration("long-poll") <= 0:
 		return cmdline.Usage("--long-poll: want more than 0")
 	case !(c.Float64("rate") >= 0) || c.Int("max-connections") < 1 || c.Duration("heartbeat-retention") < 0,
@@ -158,6 +161,9 @@ func checkServe(c *cli.Context) error {
 		return cmdline.Usage("--dispatch needs --database")
 	case c.Int("launches") < 1:
 		return cmdline.Usage("--launches %d: want at least 1", c.Int("launches"))
+	}
+	if _, _, err := addresses(c); err != nil {
+		return err
 	}
 	if c.Bool("dispatch") {
 		if err := checkDispatch(c, "--dispatch"); err != nil {
@@ -192,8 +198,10 @@ func (p *program) serve(c *cli.Context) (err error) {
 		debug.SetMemoryLimit(memory.Limit() / 5 * 4)
 	}
 	logger := cmdline.Logger(p.stderr, c.Bool("verbose"))
+	addr, socket, _ := addresses(c) // they are checked
 	cfg := daemon.Config{
-		Addr: c.String("addr"), Data: d, LongPoll: c.Duration("long-poll"), Budget: cmdline.SizeOf(c, "memory-budget"),
+		Addr: addr, Socket: socket, Data: d, LongPoll: c.Duration("long-poll"),
+		Budget:   cmdline.SizeOf(c, "memory-budget"),
 		Insecure: c.Bool("insecure-loopback"),
 		Limits: daemon.Limits{
 			Rate:        server.Rate{PerSecond: c.Float64("rate")},
@@ -278,7 +286,7 @@ func (p *program) serve(c *cli.Context) (err error) {
 // shownBy returns the configuration of the page of a server, whose rows may be nil.
 func shownBy(c *cli.Context, cfg daemon.Config, s daemon.Serving, r *control.Store) page.Config {
 	shown := page.Config{
-		Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: httpd.Loopback(cfg.Addr),
+		Log: s.Streams, Threads: s.Threads, Secrets: s.Secrets, Local: cfg.Addr == "" || httpd.Loopback(cfg.Addr),
 		Names: c.StringSlice("page-host"), Closing: s.Closing, Budget: s.Budget, Doors: s.Doors,
 		Logger: cfg.Logger, Session: writeSession, Harnesses: cfg.Harnesses,
 	}
@@ -286,6 +294,29 @@ func shownBy(c *cli.Context, cfg daemon.Config, s daemon.Serving, r *control.Sto
 		shown.Room, shown.Mentions = r.Room, mentions
 	}
 	return shown
+}
+
+// addresses returns what serve listens on: an address, and the path of a socket. Either may be "".
+func addresses(c *cli.Context) (addr, socket string, err error) {
+	for _, at := range c.StringSlice("addr") {
+		path, is := strings.CutPrefix(at, "unix:")
+		switch {
+		case is && socket != "" || !is && addr != "":
+			return "", "", cmdline.Usage("--addr %q: want one HOST:PORT and one unix:PATH at most", at)
+		case is:
+			if socket, err = filepath.Abs(strings.TrimPrefix(path, "//")); err == nil {
+				err = httpd.CheckSocket(socket)
+			}
+			if err != nil {
+				return "", "", cmdline.Usage("--addr: %w", err)
+			}
+		case notAddress(at):
+			return "", "", cmdline.Usage("--addr %q: want HOST:PORT or unix:PATH", at)
+		default:
+			addr = at
+		}
+	}
+	return addr, socket, nil
 }
 
 // notAddress reports whether a flag has no host and port.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -268,12 +267,9 @@ func (p *program) show(cl *client.Client, how screen.Options) *screen.Screen {
 	if o.Live {
 		cl.Log = nil
 	}
-	o.Thread, o.Away, o.Server = cl.Thread, cl.Away, cl.Address()
+	o.Thread, o.Away, o.Server = cl.Thread, cl.Away, serverOf(cl.Address())
 	o.Full, o.Ends, o.Name, o.Harnesses = how.Full, how.Ends, how.Name, session.Harnesses()
 	o.Title, o.Task = how.Title, how.Task
-	if u, err := url.Parse(o.Server); err == nil {
-		o.Server = u.Scheme + "://" + u.Host
-	}
 	s := screen.New(p.stdout, o)
 	s.Start()
 	return s

@@ -20,6 +20,7 @@ type Data string
 
 func (d Data) secretFile() string  { return filepath.Join(string(d), "secret") }
 func (d Data) addressFile() string { return filepath.Join(string(d), "address") }
+func (d Data) socketFile() string  { return filepath.Join(string(d), "socket") }
 
 // log returns the folder of the log.
 func (d Data) log() string { return filepath.Join(string(d), "log") }
@@ -66,10 +67,41 @@ func (d Data) Address() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
+// Socket returns the path of the Unix socket of the server that uses this folder; fs.ErrNotExist where none runs, or it
+// has no socket.
+func (d Data) Socket() (string, error) {
+	b, err := os.ReadFile(d.socketFile())
+	return strings.TrimSpace(string(b)), err
+}
+
+// publish notes where a server listens, until forget: its base URL, and its socket, "" for none.
+func (d Data) publish(url, socket string) (forget func() error, err error) {
+	files := map[string]string{d.addressFile(): url}
+	if socket != "" {
+		files[d.socketFile()] = socket
+	} else if err := os.Remove(d.socketFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err // left by a server that was killed
+	}
+	forget = func() (err error) {
+		for file := range files {
+			if rerr := os.Remove(file); !errors.Is(rerr, fs.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+		}
+		return err
+	}
+	for file, text := range files {
+		if err := durable.WriteFile(file, []byte(text+"\n")); err != nil {
+			return nil, errors.Join(err, forget())
+		}
+	}
+	return forget, nil
+}
+
 // ErrNoSecret is the error of a public address without a secret.
 var ErrNoSecret = errors.New(
 	"a secret is required on any address but a loopback one: set DURABLE_STREAMS_SECRET to 32 bytes or more",
 )
 
 // ErrInsecure is the error of a public address without tokens.
-var ErrInsecure = errors.New("without tokens only on a loopback address")
+var ErrInsecure = errors.New("without tokens only on a loopback address, and on no socket")

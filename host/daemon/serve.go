@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,12 +34,14 @@ import (
 	"arbe.0sk.ar/runner/internal/durable"
 	"arbe.0sk.ar/runner/internal/openfiles"
 	"arbe.0sk.ar/runner/session"
+	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
 )
 
 // Config is the configuration of Serve.
 type Config struct {
-	Addr     string // to listen on, "127.0.0.1:8787"
+	Addr     string // to listen on, "127.0.0.1:8787"; "" for Socket alone
+	Socket   string // a path to listen on as a Unix socket, without TLS; "" for none
 	Data     Data
 	Secrets  [][]byte // nil for one that the server makes; only on a loopback address
 	LongPoll time.Duration
@@ -117,13 +118,42 @@ func (c Config) check() error {
 			return fmt.Errorf("DURABLE_STREAMS_SECRET: %w", token.ErrShortSecret)
 		}
 	}
-	switch public := !httpd.Loopback(c.Addr); {
+	switch public := c.Addr != "" && !httpd.Loopback(c.Addr); {
 	case public && c.Secrets == nil:
 		return ErrNoSecret
-	case public && c.Insecure:
+	case (public || c.Socket != "") && c.Insecure:
 		return ErrInsecure
 	}
 	return nil
+}
+
+// listeners are those of a server. Each may be nil.
+type listeners struct{ tcp, socket net.Listener }
+
+// listen listens on all that is configured, and returns the base URL: that of the socket where there is no other.
+func (c Config) listen(scheme string) (l listeners, url string, err error) {
+	if c.Socket != "" {
+		if l.socket, err = httpd.ListenSocket(c.Socket); err != nil {
+			return l, "", err
+		}
+		url = thread.Unix + c.Socket
+	}
+	if c.Addr != "" {
+		if l.tcp, err = net.Listen("tcp", c.Addr); err != nil {
+			return l, "", errors.Join(err, l.close())
+		}
+		url = scheme + "://" + l.tcp.Addr().String()
+	}
+	return l, url, nil
+}
+
+func (l listeners) close() (err error) {
+	for _, ln := range []net.Listener{l.tcp, l.socket} {
+		if ln != nil {
+			err = errors.Join(err, ln.Close())
+		}
+	}
+	return err
 }
 
 // expireEvery is the time between two passes of log.Expire.
@@ -196,29 +226,25 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 			return err
 		}
 	}
-	ln, err := net.Listen("tcp", cfg.Addr)
+	on, url, err := cfg.listen(scheme)
 	if err != nil {
 		return err
 	}
-	url := scheme + "://" + ln.Addr().String()
 	parts := cfg.parts(Serving{
 		URL: url, HTTP: ownClient(certificate), Secret: s.Secrets[0], Secrets: s.Secrets, Streams: streams,
 		Threads: s.Index, Closing: ctx, Budget: s.Budget, Doors: s.Doors, Metrics: s.Metrics,
 	})
 	s.Settle, s.Commands, s.Page = parts.Settle, parts.Commands, parts.Page
-	if err := durable.WriteFile(cfg.Data.addressFile(), []byte(url+"\n")); err != nil {
-		return errors.Join(err, ln.Close())
+	forget, err := cfg.Data.publish(url, cfg.Socket)
+	if err != nil {
+		return errors.Join(err, on.close())
 	}
-	defer func() { err = errors.Join(err, os.Remove(cfg.Data.addressFile())) }()
-
-	srv := httpd.NewServer(s.Front(), cfg.Logger)
-	srv.TLSConfig = certificate
-	most := cfg.mostConnections()
-	front := startBeside(ctx, together, parts.Beside)
-	together.Go(func() error { return httpd.ServeUntil(front, srv, httpd.LimitConnections(ln, most, s.Metrics)) })
-	together.Go(func() error { return streams.Watch(front) })
+	defer func() { err = errors.Join(err, forget()) }()
+	lasting := startBeside(ctx, together, parts.Beside)
+	cfg.serveOn(lasting, together, on, s, certificate)
+	together.Go(func() error { return streams.Watch(lasting) })
 	if s.Index != nil {
-		together.Go(func() error { return s.Index.Run(front) })
+		together.Go(func() error { return s.Index.Run(lasting) })
 	}
 	together.Go(func() error { return streams.ExpireLoop(ctx, expireEvery, cfg.Retention, cfg.Logger) })
 	if cfg.Debug != "" {
@@ -235,9 +261,9 @@ func serve(ctx context.Context, cfg Config, streams *log.Log, ready func(url str
 // server itself, which outlasts them.
 func startBeside(
 	ctx context.Context, together *errgroup.Group, services func(context.Context) error,
-) (front context.Context) {
+) (lasting context.Context) {
 	beside, leave := context.WithCancel(context.Background())
-	front, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	together.Go(func() error {
 		defer leave()
 		if services == nil {
@@ -250,7 +276,7 @@ func startBeside(
 		end(context.Cause(ctx))
 		return nil
 	})
-	return front
+	return lasting
 }
 
 // leaveWithin bounds the time in which a server that ends is there for the services beside it.
@@ -268,6 +294,22 @@ func outlast(ctx, beside context.Context) {
 	select {
 	case <-beside.Done():
 	case <-late.C:
+	}
+}
+
+// serveOn serves on all listeners until ctx is done. They share the limit of connections.
+func (c Config) serveOn(
+	ctx context.Context, together *errgroup.Group, on listeners, s *server.Server, certificate *tls.Config,
+) {
+	front, limit := s.Front(), httpd.NewLimit(c.mostConnections(), s.Metrics)
+	if on.tcp != nil {
+		srv := httpd.NewServer(front, c.Logger)
+		srv.TLSConfig = certificate
+		together.Go(func() error { return httpd.ServeUntil(ctx, srv, limit.Of(on.tcp)) })
+	}
+	if on.socket != nil {
+		srv := httpd.NewServer(front, c.Logger)
+		together.Go(func() error { return httpd.ServeUntil(ctx, srv, limit.Of(on.socket)) })
 	}
 }
 

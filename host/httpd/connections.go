@@ -17,18 +17,24 @@ type uncounted struct{}
 func (uncounted) Connected(float64) {}
 func (uncounted) TurnedAway()       {}
 
-// LimitConnections limits the open connections of ln to most. Above the limit it accepts and closes a connection at
+// Limit limits the open connections of all listeners that it is for. Above it a connection is accepted and closed at
 // once: in the kernel's queue its client would wait, and delay those behind it.
-func LimitConnections(ln net.Listener, most int, count ConnCounter) net.Listener {
-	return &limitedListener{Listener: ln, most: int64(most), count: count}
+type Limit struct {
+	most  int64
+	open  atomic.Int64
+	count ConnCounter
 }
+
+// NewLimit returns a limit of most open connections.
+func NewLimit(most int, count ConnCounter) *Limit { return &Limit{most: int64(most), count: count} }
+
+// Of returns a listener with the limit.
+func (l *Limit) Of(ln net.Listener) net.Listener { return &limitedListener{ln, l} }
 
 // limitedListener closes connections above a limit.
 type limitedListener struct {
 	net.Listener
-	most  int64
-	open  atomic.Int64
-	count ConnCounter
+	*Limit
 }
 
 // Accept implements net.Listener.
@@ -40,7 +46,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		if l.open.Add(1) <= l.most {
 			l.count.Connected(1)
-			return &limitedConn{Conn: c, listener: l}, nil
+			return &limitedConn{Conn: c, limit: l.Limit}, nil
 		}
 		l.open.Add(-1)
 		l.count.TurnedAway()
@@ -51,15 +57,15 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 // limitedConn is a connection that its listener counts.
 type limitedConn struct {
 	net.Conn
-	listener *limitedListener
-	left     atomic.Bool
+	limit *Limit
+	left  atomic.Bool
 }
 
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	if !c.left.Swap(true) {
-		c.listener.open.Add(-1)
-		c.listener.count.Connected(-1)
+		c.limit.open.Add(-1)
+		c.limit.count.Connected(-1)
 	}
 	return c.Conn.Close()
 }

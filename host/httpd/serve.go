@@ -40,7 +40,7 @@ func Serve(
 	}
 	srv := NewServer(Recovered(h, logger, func() {}), logger)
 	ready("http://" + ln.Addr().String())
-	return ServeUntil(ctx, srv, LimitConnections(ln, most, uncounted{}))
+	return ServeUntil(ctx, srv, NewLimit(most, uncounted{}).Of(ln))
 }
 
 // ErrAtOnce is the cause of a context's end that gives requests no time.

@@ -178,7 +178,7 @@ func TestTLSVersions(t *testing.T) {
 	}
 	log := make(output.Lines, 10)
 	srv := httptest.NewUnstartedServer(nil)
-	ln := tls.NewListener(LimitConnections(srv.Listener, 100, uncounted{}), config)
+	ln := tls.NewListener(NewLimit(100, uncounted{}).Of(srv.Listener), config)
 	server := &http.Server{
 		Handler:  Logged(http.NotFoundHandler(), log, nothingAsked),
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/access"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -44,17 +45,33 @@ func (p *page) cancel(w http.ResponseWriter, r *http.Request) error {
 
 // chat posts a chat to a thread.
 func (p *page) chat(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("thread")
-	s, err := p.speaker(w, r, id)
-	if err != nil {
-		return err
-	}
-	var sent struct{ Text string }
+	var sent struct{ Text, Deliver string }
 	if err := parseBody(w, r, &sent); err != nil {
 		return err
 	}
-	if strings.TrimSpace(sent.Text) == "" || len(sent.Text) > mostText {
+	id := r.PathValue("thread")
+	s, err := p.speaker(w, r, id)
+	if err == nil {
+		err = p.say(w, r, s, id, sent.Text, sent.Deliver)
+	}
+	if err != nil {
+		return unsent(err, sent.Text)
+	}
+	return nil
+}
+
+// say posts a chat of a session to a thread.
+func (p *page) say(w http.ResponseWriter, r *http.Request, s access.Session, id, text, deliver string) error {
+	if strings.TrimSpace(text) == "" || len(text) > mostText {
 		return refuse(http.StatusBadRequest, "text", "text: want 1 to %d bytes", mostText)
+	}
+	switch deliver {
+	case "", thread.DeliverSteer:
+		deliver = "" // the default
+	case thread.DeliverFollowUp, thread.DeliverInterrupt:
+	default:
+		return refuse(http.StatusBadRequest, "deliver", "deliver: want %s, %s or %s", thread.DeliverSteer,
+			thread.DeliverFollowUp, thread.DeliverInterrupt)
 	}
 	if _, err := p.summary(r.Context(), id); err != nil {
 		return err
@@ -68,7 +85,7 @@ func (p *page) chat(w http.ResponseWriter, r *http.Request) error {
 			return refuse(http.StatusConflict, "closed", "The thread is closed: it takes no more posts.")
 		}
 	}
-	one := addressed{Chat: thread.Chat{Type: thread.TypeChat, Text: sent.Text}}
+	one := addressed{Chat: thread.Chat{Type: thread.TypeChat, Text: text, Deliver: deliver}}
 	note := p.mention(r.Context(), id, &one)
 	return p.post(w, r, id, cmp.Or(s.Agent, author), thread.Marshal(one), note)
 }
@@ -106,6 +123,10 @@ func (p *page) post(w http.ResponseWriter, r *http.Request, id, author string, p
 	}
 	if _, err := p.Log.Append(r.Context(), id, []thread.Entry{e}); err != nil {
 		return err
+	}
+	if isForm(r) {
+		http.Redirect(w, r, pathOf(id)+"#i-"+e.ID, http.StatusSeeOther)
+		return nil
 	}
 	answerJSON(w, http.StatusCreated, struct {
 		ID   string `json:"id"`

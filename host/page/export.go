@@ -214,11 +214,11 @@ func (x *Export) Missing(i view.Image) string {
 }
 
 // exportStyle is the style of an exported file, as an element.
-var exportStyle = template.HTML("<style>" + string(assets["page.css"].body) + "</style>") // it is in the program
+var exportStyle = template.HTML("<style>" + string(assets["file.css"].body) + "</style>") // it is in the program
 
 // exportPolicy is the Content-Security-Policy of an exported file. Its style is allowed by its hash.
 var exportPolicy = func() string {
-	sum := sha256.Sum256(assets["page.css"].body)
+	sum := sha256.Sum256(assets["file.css"].body)
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; img-src data:; base-uri 'none'; form-action 'none'"
 }()

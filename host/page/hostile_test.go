@@ -56,24 +56,26 @@ var (
 	}
 	// What stands around the items has these, too.
 	frameElements = strings.Fields("html head meta title link script style body header main section form label " +
-		"textarea select option button template dl dt dd noscript nav mark output kbd input")
+		"textarea select option button template dl dt dd noscript nav mark output kbd input footer fieldset legend")
 	frameAttributes = map[string]*regexp.Regexp{
 		"src":        regexp.MustCompile(`^/assets/[0-9a-f]+/(page\.js|icon\.svg)$`),
 		"alt":        regexp.MustCompile(`^$`),
 		"role":       regexp.MustCompile(`^(search|status|feed)$`),
-		"aria-label": regexp.MustCompile(`^[A-Z][a-z]+$`),
+		"aria-label": regexp.MustCompile(`^[A-Z][a-z ]+$`),
+		"tabindex":   regexp.MustCompile(`^-?[01]$`),
+		"form":       regexp.MustCompile(`^cancel$`),
 		"href": regexp.MustCompile(
-			`^(/|/t/[A-Za-z0-9_-]+|/t/t1/[a-z]+(\?[a-z0-9=&]*)?|/t/t1/find\?q=[A-Za-z0-9%._~-]*&before=[0-9]+|` +
+			`^(/|https://[a-z].*|/t/[A-Za-z0-9_-]+|/t/t1/[a-z]+(\?[a-z0-9=&]*)?|/t/t1/find\?q=[A-Za-z0-9%._~-]*&before=[0-9]+|` +
 				`/t/t1\?at=[A-Za-z0-9._~%-]+&q=[A-Za-z0-9%._~-]*#i-[A-Za-z0-9._:~/%-]+|/assets/[0-9a-f]+/[a-z.]+|data:,|/\?cursor=[a-z]+)$`,
 		),
-		"action":     regexp.MustCompile(`^(/|/logout)$`),
+		"action":     regexp.MustCompile(`^(/|/logout|/t/t1/[a-z]+)$`),
 		"method":     regexp.MustCompile(`^post$`),
 		"data-post":  regexp.MustCompile(`^/t/t1/[a-z]+$`),
-		"rel":        regexp.MustCompile(`^(icon|stylesheet)$`),
-		"type":       regexp.MustCompile(`^(image/svg\+xml|checkbox|search|hidden)$`),
+		"rel":        regexp.MustCompile(`^(icon|stylesheet|noopener noreferrer)$`),
+		"type":       regexp.MustCompile(`^(image/svg\+xml|checkbox|radio|search|hidden)$`),
 		"id":         regexp.MustCompile(`^([a-z]+|t-[A-Za-z0-9_-]+)$`),
 		"http-equiv": regexp.MustCompile(`^Content-Security-Policy$`),
-		"name":       regexp.MustCompile(`^(viewport|color-scheme|referrer|generator|q|state|text|reason|reaction|hours)$`),
+		"name":       regexp.MustCompile(`^(viewport|color-scheme|referrer|generator|q|state|harness|text|deliver|reason|reaction|hours)$`),
 	}
 	frameFree = regexp.MustCompile(
 		`^(data-[a-z]+|aria-[a-z]+|class|role|lang|charset|content|defer|hidden|rows|required|` +
@@ -191,8 +193,8 @@ func TestLargeHostile(t *testing.T) {
 		r := newRow(v, at)
 		for _, readOnly := range []bool{false, true} {
 			shown := checkHTML(t, name+" on its page", execute(t, "thread", threadPage{
-				newFrame(r.State + " · " + r.Name()), newRow(v, at), readOnly, false, "http://localhost", 2,
-				pieceOf(entries), nil,
+				newFrame(r.State + " · " + r.Name()), &head{newRow(v, at), text, webAddress(text)}, readOnly, false,
+				false, "http://localhost", 2, pieceOf(entries), nil,
 				[]string{text},
 			}))
 			// A text without markdown and without escape sequences stands there as it is, in a field without markdown.
@@ -215,9 +217,9 @@ func TestLargeHostile(t *testing.T) {
 			checkHTML(t, name+" found", execute(t, "found", all))
 		}
 		checkHTML(t, name+" in the list", execute(t, "list", listPage{
-			newFrame(tabTitle([]*row{r})), filter{Text: text}, states, "/live", part{Rows: []*row{r}},
+			newFrame(tabTitle([]*row{r})), filter{Text: text}, states, nil, part{Sections: sections([]*row{r}, at)},
 		}))
-		checkHTML(t, name+" as a problem", execute(t, "problem", problemPage{newFrame(text), text, true}))
+		checkHTML(t, name+" as a problem", execute(t, "problem", problemPage{newFrame(text), text, true, text}))
 
 		var file strings.Builder
 		x, err := NewExport(&file, v, nil, at)

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"net/url"
 	"strings"
 	"time"
 
+	"arbe.0sk.ar/runner/host/page/markup"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
 )
@@ -143,10 +143,7 @@ func (i item) Link() string {
 	if i.Notice == nil {
 		return ""
 	}
-	if u, err := url.Parse(i.Notice.URL); err != nil || u.Scheme != "https" || u.Host == "" {
-		return ""
-	}
-	return i.Notice.URL
+	return webAddress(i.Notice.URL)
 }
 
 // Task returns the task of a subagent where the item has it: the first line of its first chat.
@@ -289,7 +286,7 @@ func (i item) Output() template.HTML {
 	if r == nil {
 		return ""
 	}
-	return output(cut(r.Text, mostHead, mostTail))
+	return markup.Output(cut(r.Text, mostHead, mostTail))
 }
 
 // Pictures returns the images of a reply, a chat or a result.
@@ -307,47 +304,6 @@ func cut(text string, head, tail int) string {
 	}
 	return strings.ToValidUTF8(text[:head], "") + fmt.Sprintf("\n… %s …\n", view.Size(int64(len(text)-head-tail))) +
 		strings.ToValidUTF8(text[len(text)-tail:], "")
-}
-
-// output renders a tool's output: colours as classes, everything else as text.
-func output(text string) template.HTML {
-	var b strings.Builder
-	for line := range view.Lines(text) {
-		for _, s := range line {
-			class := classes(s.Style)
-			if class != "" {
-				b.WriteString(`<span class="` + class + `">`)
-			}
-			template.HTMLEscape(&b, []byte(s.Text))
-			if class != "" {
-				b.WriteString("</span>")
-			}
-		}
-		b.WriteByte('\n')
-	}
-	return template.HTML(b.String())
-}
-
-// classes returns the classes of a style. Colours beyond the 16 of a terminal are left out.
-func classes(s view.Style) string {
-	var all []string
-	for _, c := range []struct {
-		is   bool
-		name string
-	}{
-		{s.Bold, "b"}, {s.Dim, "d"}, {s.Italic, "i"}, {s.Underline, "u"}, {s.Inverse, "v"}, {s.Strike, "k"},
-	} {
-		if c.is {
-			all = append(all, c.name)
-		}
-	}
-	if n, ok := s.Text.Palette(); ok && n < 16 {
-		all = append(all, fmt.Sprint("f", n))
-	}
-	if n, ok := s.Back.Palette(); ok && n < 16 {
-		all = append(all, fmt.Sprint("g", n))
-	}
-	return strings.Join(all, " ")
 }
 
 // Totals returns the figures of a verdict, for people.

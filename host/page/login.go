@@ -3,7 +3,9 @@ package page
 import (
 	"encoding/json"
 	"io"
+	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -17,13 +19,29 @@ import (
 // mostBody bounds the body of a request, in bytes.
 const mostBody = 256 << 10
 
-// parseBody parses the JSON body of a request into v.
+// parseBody parses the body of a request into v, whose members are texts or numbers: JSON, or the form of a browser
+// without a script.
 func parseBody(w http.ResponseWriter, r *http.Request, v any) error {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	if err == nil && isForm(r) {
+		var fields url.Values
+		fields, err = url.ParseQuery(string(b))
+		members := map[string]string{}
+		for name := range fields {
+			members[name] = strings.ReplaceAll(fields.Get(name), "\r\n", "\n")
+		}
+		b = thread.Marshal(members)
+	}
 	if err != nil || len(b) > 0 && json.Unmarshal(b, v) != nil {
 		return refuse(http.StatusBadRequest, "json", "want a JSON object of at most %d bytes", mostBody)
 	}
 	return nil
+}
+
+// isForm reports whether a browser without a script has posted a form.
+func isForm(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/x-www-form-urlencoded"
 }
 
 // opener checks that a request has a token of the scope page:open.

@@ -125,13 +125,13 @@ func TestNames(t *testing.T) {
 	_, page := h.as("GET", "/t/t1", "")
 	for _, want := range []string{
 		"<h2>Ann</h2>", "bot 55555555 did not answer", `<h2>Piet Two <span class="bot">bot</span></h2>`, "I look",
-		"<dt>answering</dt><dd>Piet Two</dd>",
+		`<span class="bots">Piet Two answering</span>`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q: %s", want, page)
 		}
 	}
-	if _, list := h.as("GET", "/", ""); !strings.Contains(list, "<dt>answering</dt><dd>Piet Two</dd>") {
+	if _, list := h.as("GET", "/", ""); !strings.Contains(list, `<span class="bots">Piet Two answering</span>`) {
 		t.Errorf("the list lacks who answers: %s", list)
 	}
 	b := h.open("t1", after)

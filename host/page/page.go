@@ -128,7 +128,7 @@ func (p *page) handler() http.Handler {
 		"DELETE /share/codes": p.revoke,
 
 		"GET /{$}":  p.list,
-		"GET /live": p.listLive,
+		"GET /live": p.live,
 
 		"GET /t/{thread}":                   p.thread,
 		"GET /t/{thread}/older":             p.older,
@@ -194,6 +194,18 @@ type problem struct {
 	status        int
 	code, message string
 }
+
+// unsentError is the failure of a request that had a text.
+type unsentError struct {
+	error
+	text string
+}
+
+// Unwrap returns the cause.
+func (e *unsentError) Unwrap() error { return e.error }
+
+// unsent adds the text that a browser has posted to the error that refuses it: it may have no other copy.
+func unsent(err error, text string) error { return &unsentError{err, text} }
 
 // Error implements error.
 func (p *problem) Error() string { return p.message }
@@ -263,10 +275,14 @@ func (p *page) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if answer.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
-		p.render(w, answer.status, "problem", problemPage{
+	if (r.Method == http.MethodGet || isForm(r)) && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		shown := problemPage{
 			frame: newFrame("arbe"), Message: answer.message, Login: answer.status == http.StatusUnauthorized,
-		})
+		}
+		if u, is := errors.AsType[*unsentError](err); is {
+			shown.Unsent = u.text
+		}
+		p.render(w, answer.status, "problem", shown)
 		return
 	}
 	answerJSON(w, answer.status, map[string]any{

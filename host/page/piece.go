@@ -2,7 +2,9 @@ package page
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -183,9 +185,10 @@ func (p *page) stat(ctx context.Context, id string) (log.Stream, error) {
 // threadPage is the data of a thread's page.
 type threadPage struct {
 	frame
-	Row      *row
+	Row      *head
 	ReadOnly bool   // by a share
 	Member   bool   // of the thread's house: may read and chat
+	Missing  bool   // the thread has no entry as that of ?at: its end is shown
 	Address  string // of this server as the browser has it; "" for one that a command line can't have
 	Tail     uint64 // live items begin behind it
 	piece
@@ -213,9 +216,12 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer from.Free()
 	var shown piece
-	if at := r.URL.Query().Get("at"); at != "" {
+	at, missing := r.URL.Query().Get("at"), false
+	if at != "" {
 		shown, err = from.around(r.Context(), at)
-	} else {
+		missing = errors.Is(err, errNoEntry)
+	}
+	if at == "" || missing {
 		shown, err = from.back(r.Context(), from.stream.Tail(), 0)
 	}
 	if err != nil {
@@ -223,30 +229,39 @@ func (p *page) thread(w http.ResponseWriter, r *http.Request) error {
 	}
 	one := from.head(r.Context(), v)
 	p.render(w, http.StatusOK, "thread", threadPage{
-		newFrame(one.State + " · " + one.Name()), one, s.Share != "", s.Agent != "", address(r, s.Thread),
-		from.stream.Tail(), shown, p.Harnesses, mentions(p.whose(r.Context(), id).Room),
+		newFrame(one.State + " · " + one.Name()), one, s.Share != "", s.Agent != "", missing,
+		address(r, s.Thread), from.stream.Tail(), shown, p.Harnesses, mentions(p.whose(r.Context(), id).Room),
 	})
 	return nil
+}
+
+// placeOf returns the place in a query under name, as a page has had it: it may be behind the stream's end.
+func placeOf(query url.Values, name string) (uint64, error) {
+	place, err := strconv.ParseUint(query.Get(name), 10, 63)
+	if err != nil {
+		err = refuse(http.StatusBadRequest, name, "%s: want a place that a page has", name)
+	}
+	return place, err
 }
 
 // placed is a request for what stands at a place of a thread.
 type placed struct {
 	*reader
-	session access.Session
-	place   uint64 // as the browser gave it: it may be behind the stream's end
+	place uint64
 }
 
 // placed checks a request for what stands at a place of a thread, which is in the query under name. The caller frees
 // the reader.
 func (p *page) placed(w http.ResponseWriter, r *http.Request, name string) (one placed, err error) {
 	id := r.PathValue("thread")
-	if one.session, err = p.viewer(w, r, id); err != nil {
+	s, err := p.viewer(w, r, id)
+	if err != nil {
 		return one, err
 	}
-	if one.place, err = strconv.ParseUint(r.URL.Query().Get(name), 10, 63); err != nil {
-		return one, refuse(http.StatusBadRequest, name, "%s: want a place that a page has", name)
+	if one.place, err = placeOf(r.URL.Query(), name); err != nil {
+		return one, err
 	}
-	one.reader, err = p.reader(r.Context(), one.session, id)
+	one.reader, err = p.reader(r.Context(), s, id)
 	return one, err
 }
 

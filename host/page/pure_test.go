@@ -26,8 +26,9 @@ func TestStateOf(t *testing.T) {
 	}{
 		{thread.Summary{Status: "idle"}, "idle", "idle"},
 		{thread.Summary{Status: "completed", Waiting: true}, "done", "done"},
-		{thread.Summary{Status: "failed", ErrorClass: "oom"}, "failed", "failed: oom"},
+		{thread.Summary{Status: "failed", ErrorClass: "oom"}, "failed", "failed: out of memory"},
 		{thread.Summary{Status: "failed"}, "failed", "failed"},
+		{thread.Summary{Status: "failed", ErrorClass: "of a later version"}, "failed", "failed"},
 		{thread.Summary{Status: "cancelled"}, "cancelled", "cancelled"},
 		{beat(time.Second), "working", "working"},
 		{waiting, "waiting", "waiting"},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 
+	"arbe.0sk.ar/runner/host/page/markup"
 	"arbe.0sk.ar/runner/host/view"
 )
 
@@ -17,7 +18,8 @@ var files embed.FS
 
 // templates are the pages, by their names.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"asset": assetPath, "visible": view.Visible, "markdown": markdown, "numbered": numbered,
+	"asset": assetPath, "visible": view.Visible, "markdown": markup.Markdown, "written": markup.Written,
+	"numbered":    numbered,
 	"exportStyle": func() template.HTML { return exportStyle }, "exportPolicy": func() string { return exportPolicy },
 }).ParseFS(files, "html/*.html"))
 
@@ -46,7 +48,8 @@ func (p *page) render(w http.ResponseWriter, status int, name string, data any) 
 type problemPage struct {
 	frame
 	Message string
-	Login   bool // a login helps
+	Login   bool   // a login helps
+	Unsent  string // what the browser posted without a script, where it was refused
 }
 
 // asset is an embedded file that browsers keep.
@@ -55,7 +58,7 @@ type asset struct {
 	body       []byte
 }
 
-// assets are the embedded files by their names.
+// assets are the embedded files by their names. The page has one script and one style, which are several files here.
 var assets = readAssets()
 
 // kinds are the content types of embedded files.
@@ -63,19 +66,32 @@ var kinds = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
+// The parts of the page's script, of its style, and of the style of an exported file, in their order.
+var (
+	scriptParts = []string{
+		"script/base.js", "script/clock.js", "feed.js", "script/follow.js", "script/list.js", "script/find.js",
+		"script/thread.js", "script/main.js",
+	}
+	styleParts = []string{"style/base.css", "style/list.css", "style/room.css", "style/items.css"}
+	fileParts  = []string{"style/base.css", "style/items.css"}
+)
+
 func readAssets() map[string]asset {
 	all := map[string]asset{}
-	entries, err := files.ReadDir("assets")
-	if err != nil {
-		panic(err) // they are in the program
-	}
-	for _, e := range entries {
-		b, err := files.ReadFile(path.Join("assets", e.Name()))
-		if err != nil {
-			panic(err) // as above
+	for name, parts := range map[string][]string{
+		"page.js": scriptParts, "page.css": styleParts, "file.css": fileParts, "feed.js": {"feed.js"},
+		"icon.svg": {"icon.svg"},
+	} {
+		var whole []byte
+		for _, part := range parts {
+			b, err := files.ReadFile(path.Join("assets", part))
+			if err != nil {
+				panic(err) // they are in the program
+			}
+			whole = append(whole, b...)
 		}
-		sum := sha256.Sum256(b)
-		all[e.Name()] = asset{hex.EncodeToString(sum[:8]), kinds[path.Ext(e.Name())], b}
+		sum := sha256.Sum256(whole)
+		all[name] = asset{hex.EncodeToString(sum[:8]), kinds[path.Ext(name)], whole}
 	}
 	return all
 }

@@ -23,6 +23,7 @@ import (
 	"arbe.0sk.ar/runner/host/log/engine"
 	"arbe.0sk.ar/runner/host/log/pebble"
 	"arbe.0sk.ar/runner/host/memory"
+	"arbe.0sk.ar/runner/host/page/markup"
 	"arbe.0sk.ar/runner/thread"
 )
 
@@ -258,11 +259,11 @@ func ids(from, to int) (all []string) {
 // What a thread gets is rendered once, whether one browser shows the thread or 200.
 func TestRoomRendersOnce(t *testing.T) {
 	var rendered atomic.Int64
-	templates.Funcs(template.FuncMap{"markdown": func(s string) template.HTML {
+	templates.Funcs(template.FuncMap{"written": func(s string) template.HTML {
 		rendered.Add(1)
-		return markdown(s)
+		return markup.Written(s)
 	}})
-	defer templates.Funcs(template.FuncMap{"markdown": markdown})
+	defer templates.Funcs(template.FuncMap{"written": markup.Written})
 	h := newHouse(t)
 	const n = 40
 	work := map[int]int64{}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,16 +23,17 @@ type row struct {
 	Silent   int64  // when the run is silent unless another entry comes; 0 for none
 	Dead     int64  // and dead
 	Duration string
-	Age      string   // of the last entry
-	Since    string   // the run's end
+	Age      string   // of the last entry, or of the run's end
 	Children []*row   // only in a tree
 	Bots     []string // names of those that answer
+
+	now int64 // when it was made
 }
 
 func newRow(v thread.Summary, now time.Time) *row {
 	r := &row{
 		Summary: v, Started: millis(parseTime(v.StartedAt)), Ended: millis(parseTime(v.EndedAt)),
-		Heard: millis(parseTime(v.LastEntryAt)),
+		Heard: millis(parseTime(v.LastEntryAt)), now: now.UnixMilli(),
 	}
 	r.State, r.Label = stateOf(v, now)
 	silent, dead := view.PulseOf(v).Limits()
@@ -45,10 +47,9 @@ func newRow(v thread.Summary, now time.Time) *row {
 	if v.Run != "" && r.Started > 0 && (r.Ended == 0 || took >= time.Second) {
 		r.Duration = span(took)
 	}
-	if r.Ended > 0 {
-		r.Since = span(now.Sub(time.UnixMilli(r.Ended)))
+	if at := cmp.Or(r.Ended, r.Heard); at > 0 {
+		r.Age = age(now.Sub(time.UnixMilli(at)))
 	}
-	r.Age = span(now.Sub(time.UnixMilli(r.Heard)))
 	return r
 }
 
@@ -62,15 +63,6 @@ func (p *page) row(ctx context.Context, v thread.Summary, now time.Time) *row {
 		}
 	}
 	return r
-}
-
-// head returns the row above a thread, with the thread's name where it has one.
-func (r *reader) head(ctx context.Context, v thread.Summary) *row {
-	one := r.row(ctx, v, now())
-	if !r.shared {
-		one.Title = cmp.Or(r.whose(ctx, v.ID).Thread.Name, one.Title)
-	}
-	return one
 }
 
 func millis(t time.Time) int64 {
@@ -116,7 +108,27 @@ func (r *row) Box() string {
 	return r.Sandbox.Provider + " " + strings.ToValidUTF8(r.Sandbox.Ref[:min(len(r.Sandbox.Ref), 12)], "")
 }
 
-// span returns a duration for people, in its two largest units. page.js has the same rules.
+// Since returns the time that the row's age counts from.
+func (r *row) Since() int64 { return cmp.Or(r.Ended, r.Heard) }
+
+// Ago returns the exact age.
+func (r *row) Ago() string { return span(time.Duration(r.now-r.Since()) * time.Millisecond) }
+
+// age returns how long ago a thing was, for people who scan a list. clock.js has the same rules.
+func age(d time.Duration) string {
+	s := int64(max(d, 0) / time.Second)
+	switch {
+	case s < 60:
+		return "now"
+	case s < 3600:
+		return fmt.Sprintf("%dm", s/60)
+	case s < 86400:
+		return fmt.Sprintf("%dh", s/3600)
+	}
+	return fmt.Sprintf("%dd", s/86400)
+}
+
+// span returns a duration for people, in its two largest units. clock.js has the same rules.
 func span(d time.Duration) string {
 	s := int64(max(d, 0) / time.Second)
 	switch {
@@ -160,8 +172,8 @@ func rooted(r *row, byID map[string]*row) bool {
 	return false
 }
 
-// tabTitle returns the title of the list's tab: how many threads are in the states that call for attention. page.js has
-// the same rules.
+// tabTitle returns the title of the list's tab: how many threads are in the states that call for attention. clock.js
+// has the same rules.
 func tabTitle(rows []*row) string {
 	var parts []string
 	for _, name := range []view.LiveState{view.Working, view.Waiting, view.Silent, view.Dead} {
@@ -179,6 +191,77 @@ func tabTitle(rows []*row) string {
 		return "arbe"
 	}
 	return strings.Join(parts, ", ") + " · arbe"
+}
+
+// Ranks of rows: what needs a person stands first. list.js has the same rules.
+const (
+	rankFailed = iota // or dead: a person has to look
+	rankWaiting
+	rankSilent
+	rankWorking
+	rankRest
+)
+
+// freshFailure is how long a failed run needs a person. A browser that has shown it needs it no more.
+const freshFailure = 24 * time.Hour
+
+// rank returns the rank of a row alone.
+func (r *row) rank(now time.Time) int {
+	switch r.State {
+	case string(view.Dead):
+		return rankFailed
+	case stateFailed:
+		if now.Sub(time.UnixMilli(r.Ended)) < freshFailure {
+			return rankFailed
+		}
+	case string(view.Waiting):
+		return rankWaiting
+	case string(view.Silent):
+		return rankSilent
+	case string(view.Working):
+		return rankWorking
+	}
+	return rankRest
+}
+
+// treeRank returns the rank of a row with its children: that of the one that needs a person most.
+func (r *row) treeRank(now time.Time) int {
+	rank := r.rank(now)
+	for _, c := range r.Children {
+		rank = min(rank, c.treeRank(now))
+	}
+	return rank
+}
+
+// section is a part of the list.
+type section struct {
+	Name, Title string
+	Rows        []*row
+}
+
+// sections divides the rows of a list: by what a person has to do, and then the newest start first.
+func sections(rows []*row, now time.Time) []section {
+	all := []section{
+		{Name: "needs", Title: "Needs you"}, {Name: "working", Title: "Working"}, {Name: "earlier", Title: "Earlier"},
+	}
+	ranks := make(map[*row]int, len(rows))
+	for _, r := range rows {
+		ranks[r] = r.treeRank(now)
+	}
+	slices.SortStableFunc(rows, func(a, b *row) int {
+		return cmp.Or(ranks[a]-ranks[b], cmp.Compare(b.Started, a.Started))
+	})
+	for _, r := range rows {
+		at := &all[2]
+		switch rank := ranks[r]; {
+		case rank <= rankWaiting:
+			at = &all[0]
+		case rank <= rankWorking:
+			at = &all[1]
+		}
+		at.Rows = append(at.Rows, r)
+	}
+	return all
 }
 
 // States of a thread in the list beside those of an open run, which package view has.
@@ -202,11 +285,9 @@ func stateOf(v thread.Summary, now time.Time) (name, label string) {
 		return stateDone, stateDone
 	case live.State == view.Ended && v.Status == thread.StatusCancelled:
 		return stateCancelled, stateCancelled
-	case live.State == view.Ended && v.ErrorClass != "":
-		return stateFailed, "failed: " + v.ErrorClass
 	case live.State == view.Ended:
-		return stateFailed, stateFailed
-	case live.State == view.Silent: // page.js has the same words
+		return stateFailed, view.Failure(v.ErrorClass)
+	case live.State == view.Silent: // clock.js has the same words
 		return string(live.State), "silent, dead in " + span(live.DeadIn)
 	}
 	return string(live.State), string(live.State)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 
+	"arbe.0sk.ar/runner/host/access"
 	"arbe.0sk.ar/runner/host/log"
 	"arbe.0sk.ar/runner/host/view"
 	"arbe.0sk.ar/runner/thread"
@@ -39,7 +41,7 @@ func (t *tail) liveItem(ctx context.Context, c view.Change, seq uint64) (liveIte
 
 // liveHead is the part of a thread's page above the items.
 type liveHead struct {
-	HTML      string   `json:"html"`                // its row
+	HTML      string   `json:"html"`                // what stays above them
 	Pulse     string   `json:"pulse"`               // what the agent does
 	Answering []string `json:"answering,omitempty"` // ids of the reactions of bots that are open
 	After     uint64   `json:"after"`
@@ -52,7 +54,7 @@ func (r *reader) liveHead(ctx context.Context, is *moment, after uint64) (liveHe
 		return liveHead{}, err
 	}
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, "row", r.head(ctx, v)); err != nil {
+	if err := templates.ExecuteTemplate(&b, "head", r.head(ctx, v)); err != nil {
 		return liveHead{}, err
 	}
 	pulse := is.pulse
@@ -68,37 +70,68 @@ const mostBehind = 2000
 
 var errFar = errors.New("the browser is too far behind")
 
-// threadLive serves what is appended to a thread behind a place, as items: those that are there, then ready, then what
-// comes; or far, for a place too far behind. gone is of a thread that was deleted, and for a place behind the thread's
-// end: the log was restored from an older backup.
+// threadLive serves what is appended to a thread behind a place, as the only topic of an answer.
 func (p *page) threadLive(w http.ResponseWriter, r *http.Request) error {
-	at, err := p.placed(w, r, "after")
+	id := r.PathValue("thread")
+	s, err := p.viewer(w, r, id)
 	if err != nil {
 		return err
 	}
-	defer at.Free()
-	v := &viewer{
-		reader: at.reader, after: at.place, tail: at.stream.Tail(), e: p.startEvents(w, r, at.session, at.id),
-		tasks: wanted(r.URL.Query().Get("tasks")),
+	t, err := p.threadTopic(s, id, r.URL.Query())
+	if err != nil {
+		return err
 	}
-	defer v.e.close()
-	if err = log.ErrGone; at.place <= v.tail {
-		v.room, v.member = p.enter(at.reader)
-		v.room.want(v.tasks...)
-		defer p.leave(v.room, v.member)
-		err = v.follow(r.Context())
+	if _, err := p.stat(r.Context(), id); err != nil {
+		return err
 	}
-	switch {
-	case errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):
-		v.e.send("gone", struct{}{})
-	case errors.Is(err, errFar):
-		v.e.send("far", struct{}{})
-	case err == nil, errors.Is(err, errInterrupted), v.e.err != nil, r.Context().Err() != nil:
-	default:
-		p.Logger.Warn("live thread interrupted", "thread", at.id, "error", err)
+	t.n = soleTopic
+	p.serveLive(w, r, s, t)
+	return nil
+}
+
+// threadTopic returns the topic of what is appended to a thread behind the place "after" of a query, as items: those
+// that are there, then ready, then what comes; or far, for a place too far behind. gone is of a thread that was
+// deleted, and for a place behind the thread's end: the log was restored from an older backup. "tasks" has the ids of
+// the tasks that the browser shows.
+func (p *page) threadTopic(s access.Session, id string, query url.Values) (*topic, error) {
+	after, err := placeOf(query, "after")
+	if err != nil {
+		return nil, err
 	}
-	v.e.flush()
-	return nil // the browser comes again
+	tasks := wanted(query.Get("tasks"))
+	return &topic{id: id, follow: func(ctx context.Context, t *topic) error {
+		if err := p.check(ctx, s, id); err != nil {
+			return err
+		}
+		from, err := p.reader(ctx, s, id)
+		if errors.Is(err, log.ErrGone) || errors.Is(err, log.ErrAbsent) {
+			return t.end("gone")
+		}
+		if err != nil {
+			return err
+		}
+		defer from.Free()
+		v := &viewer{reader: from, after: after, tail: from.stream.Tail(), topic: t, tasks: tasks}
+		if err = log.ErrGone; after <= v.tail {
+			v.room, v.member = p.enter(from)
+			v.room.want(tasks...)
+			defer p.leave(v.room, v.member)
+			err = v.follow(ctx)
+		}
+		switch {
+		case errors.Is(err, log.ErrAbsent), errors.Is(err, log.ErrGone):
+			return t.end("gone")
+		case errors.Is(err, errFar):
+			return t.end("far")
+		}
+		return err
+	}}, nil
+}
+
+// end sends the last event of a topic.
+func (t *topic) end(name string) error {
+	t.send(name, struct{}{})
+	return errEnded
 }
 
 // viewer sends what a thread gets to one browser.
@@ -109,7 +142,7 @@ type viewer struct {
 	headed  bool     // and its head
 	ready   bool     // and ready was sent
 	tasks   []string // ids of the threads of tasks that the browser shows, and that have not ended
-	e       *events
+	topic   *topic
 	room    *room
 	member  *member
 }
@@ -132,7 +165,7 @@ func (v *viewer) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !v.e.flush() || !v.e.wait(ctx, v.Closing, changed) {
+		if !v.topic.flush() || !wait(ctx, changed) {
 			return nil
 		}
 	}
@@ -144,9 +177,9 @@ func (v *viewer) chunk(ctx context.Context, c *chunk) error {
 		v.headed = false
 		return v.alone(ctx, c.to)
 	}
-	v.e.write(c.data)
+	v.topic.write(c.data)
 	v.after = c.to
-	return v.e.err
+	return v.topic.failed()
 }
 
 // alone sends what follows the browser's place up to another one, without the room. For a browser that has just come it
@@ -173,8 +206,8 @@ func (v *viewer) alone(ctx context.Context, upTo uint64) error {
 		}
 		one, err := t.liveItem(ctx, c, seq)
 		if err == nil {
-			v.e.send("item", one)
-			err = v.e.err
+			v.topic.send("item", one)
+			err = v.topic.failed()
 		}
 		return err
 	})
@@ -189,7 +222,7 @@ func (v *viewer) settle(ctx context.Context) error {
 	if v.headed || is == nil || v.after < v.tail {
 		return nil
 	}
-	err := writeAnswers(nil, is.answering, v.whose(ctx, v.id).names, func(a liveAnswer) { v.e.send("answer", a) })
+	err := writeAnswers(nil, is.answering, v.whose(ctx, v.id).names, func(a liveAnswer) { v.topic.send("answer", a) })
 	if err != nil {
 		return err
 	}
@@ -197,19 +230,19 @@ func (v *viewer) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.e.send("head", head)
+	v.topic.send("head", head)
 	for _, id := range v.tasks { // they may have changed since the page was rendered
 		one, err := v.liveTask(ctx, id)
 		if err != nil {
 			return err
 		}
 		if one != nil {
-			v.e.send("task", one)
+			v.topic.send("task", one)
 		}
 	}
 	v.headed = true
 	if !v.ready {
-		v.e.send("ready", map[string]int64{"now": now().UnixMilli()})
+		v.topic.send("ready", map[string]int64{"now": now().UnixMilli()})
 		v.ready = true
 	}
 	return nil

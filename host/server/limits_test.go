@@ -152,7 +152,7 @@ func TestLimitConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
-	srv.Listener = httpd.LimitConnections(ln, 2, m)
+	srv.Listener = httpd.NewLimit(2, m).Of(ln)
 	srv.Start()
 	defer srv.Close()
 	dial := func() net.Conn {
@@ -215,7 +215,7 @@ func TestLimitConnectionsRefusal(t *testing.T) {
 			request.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the body is too large").Write(w)
 		}
 	}), metrics.New("test", nil, ""), Rate{PerSecond: 1000}, io.Discard, nobody))
-	srv.Listener = httpd.LimitConnections(ln, 20_000, metrics.New("test", nil, ""))
+	srv.Listener = httpd.NewLimit(20_000, metrics.New("test", nil, "")).Of(ln)
 	srv.Start()
 	defer srv.Close()
 	for range 5 {

@@ -1,9 +1,11 @@
 package view_test
 
 import (
+	"strings"
 	"testing"
 
 	"arbe.0sk.ar/runner/host/view"
+	"arbe.0sk.ar/runner/outcome"
 )
 
 // The first line of a verdict is that of the runner: the status once, and the message.
@@ -26,5 +28,21 @@ func TestHead(t *testing.T) {
 		if got := tt.verdict.Head(); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.verdict, got, tt.want)
 		}
+	}
+}
+
+// Each class of a failed run has words.
+func TestFailure(t *testing.T) {
+	for _, class := range []string{
+		outcome.ClassProvider, outcome.ClassUnreachable, outcome.ClassExit, outcome.ClassKilled, outcome.ClassOOM,
+		outcome.ClassTimeout, outcome.ClassStalled, outcome.ClassDiskFull, outcome.ClassSpawn, outcome.ClassLaunch,
+		outcome.ClassUnknownFormat,
+	} {
+		if got := view.Failure(class); !strings.HasPrefix(got, "failed: ") || got == "failed: "+class {
+			t.Errorf("%s: %q", class, got)
+		}
+	}
+	if got := view.Failure(outcome.ClassUnknown); got != "failed" {
+		t.Errorf("got %q", got)
 	}
 }

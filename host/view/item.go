@@ -69,6 +69,7 @@ type Item struct {
 	Subagent *Subagent // nil for the thread's own conversation
 	Reaction *Reaction // nil for what is of no bot's reaction
 	From     string    // id of the thread from which a bot has posted a chat; "" for none
+	ByAgent  bool      // an agent wrote the chat, and its text is markdown: a bot's, or the result of a task
 	Cut      bool      // the entry was too large: long strings in it were shortened, with a mark at their end
 
 	Text   string

@@ -168,11 +168,13 @@ func (m *maker) chat() {
 	var p struct {
 		RunID string      `json:"runId"`
 		Via   *thread.Via `json:"via"`
+		Quiet bool        `json:"quiet"`
 	}
 	_ = json.Unmarshal(m.entry.Payload, &p) // not a prompt
 	if i.Run = p.RunID; p.Via != nil {
 		i.From = p.Via.ThreadID
 	}
+	i.ByAgent = p.Via != nil || p.Quiet
 	if c, is := thread.ParseChat(m.entry, ""); is {
 		i.Input = &Input{Delivery: Undelivered, Deliver: c.Deliver}
 	}

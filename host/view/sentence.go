@@ -144,6 +144,25 @@ var reasons = map[string]string{
 	"silent":                 "the runner has posted nothing for too long",
 }
 
+// failures are the classes of failed runs in words that follow "failed:".
+var failures = map[string]string{
+	outcome.ClassProvider:      "the provider's error",
+	outcome.ClassUnreachable:   "no way to the provider",
+	outcome.ClassExit:          "the agent exited",
+	outcome.ClassKilled:        "the agent was killed",
+	outcome.ClassOOM:           "out of memory",
+	outcome.ClassTimeout:       "it took too long",
+	outcome.ClassStalled:       "it did nothing for too long",
+	outcome.ClassDiskFull:      "the disk is full",
+	outcome.ClassSpawn:         "the agent did not start",
+	outcome.ClassLaunch:        "the box did not start",
+	outcome.ClassUnknownFormat: "unknown format of its session",
+}
+
+// Failure returns the state of a run that failed with a class, in few words: "failed: out of memory". An unknown class
+// is left out.
+func Failure(class string) string { return because(thread.StatusFailed, failures[class]) }
+
 // Head returns the first line of a verdict: "failed: the agent could not be started". An orphaned run has failed.
 func (v Verdict) Head() string {
 	status, message := v.Status, v.Message

@@ -4,12 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
+	"encoding/hex"
 	"errors"
 	"io"
 	"mime"
+	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 	"unicode/utf8"
+
+	"arbe.0sk.ar/runner/thread"
 )
 
 // Limits of connections to a server.
@@ -19,12 +26,13 @@ const (
 	pingAfter = 15 * time.Second
 )
 
-// NewHTTP returns an HTTP client for thread servers. A process makes one for all its Clients, so that they share
-// connections.
+// NewHTTP returns an HTTP client for thread servers, also for those on a Unix socket. A process makes one for all its
+// Clients, so that they share connections.
 func NewHTTP() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = idlePerHost
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
+	t.RegisterProtocol("unix", newSockets())
 	return &http.Client{Transport: t}
 }
 
@@ -89,4 +97,66 @@ func beginsHTML(body *bufio.Reader) bool {
 	// Neither white space nor a byte order mark.
 	i := bytes.IndexFunc(b, func(c rune) bool { return c > ' ' && c < utf8.RuneSelf })
 	return i >= 0 && b[i] == '<'
+}
+
+// sockets is the transport of requests over Unix sockets. Their URL has the path of the socket, a colon, and the path
+// on the server: unix:///run/arbe.sock:/healthz.
+type sockets struct{ over *http.Transport }
+
+func newSockets() sockets {
+	return sockets{&http.Transport{
+		MaxIdleConnsPerHost: idlePerHost,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			name, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			path, err := hex.DecodeString(name)
+			if err != nil {
+				return nil, err
+			}
+			return new(net.Dialer).DialContext(ctx, "unix", string(path))
+		},
+	}}
+}
+
+// RoundTrip implements http.RoundTripper. The connections of one socket are those of one host, whose name is the
+// socket's path in hex digits.
+func (s sockets) RoundTrip(r *http.Request) (*http.Response, error) {
+	socket, path, ok := strings.Cut(r.URL.Path, ":/")
+	_, escaped, _ := strings.Cut(r.URL.EscapedPath(), ":/")
+	if !ok || !strings.HasPrefix(socket, "/") {
+		if r.Body != nil {
+			_ = r.Body.Close() // it was not read
+		}
+		return nil, errors.New("want unix:///PATH/OF/SOCKET:/PATH")
+	}
+	r = r.Clone(r.Context())
+	r.Host = "localhost"
+	r.URL = &url.URL{
+		Scheme: "http", Host: hex.EncodeToString([]byte(socket)), Path: "/" + path, RawPath: "/" + escaped,
+		RawQuery: r.URL.RawQuery,
+	}
+	return s.over.RoundTrip(r)
+}
+
+// CloseIdleConnections is for http.Client.
+func (s sockets) CloseIdleConnections() { s.over.CloseIdleConnections() }
+
+// ErrAddress is returned for what is no address of a thread server. It may have a password, and is not repeated.
+var ErrAddress = errors.New("no base URL: want one like https://host/api/stream, or unix:///PATH of a socket")
+
+// CheckAddress returns ErrAddress for what is no address of a thread server.
+func CheckAddress(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.RawQuery != "" || u.Fragment != "" {
+		return ErrAddress
+	}
+	socket, is := thread.SocketOf(address)
+	switch {
+	case is && u.Path == strings.TrimPrefix(address, thread.Unix) && !strings.HasSuffix(socket, "/"),
+		(u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
+		return nil
+	}
+	return ErrAddress
 }

@@ -97,8 +97,11 @@ const patience = 5 * time.Minute
 
 // Tab is a tab of a browser of its own, with a profile of its own.
 type Tab struct {
-	t   testing.TB
-	ctx context.Context
+	t       testing.TB
+	ctx     context.Context
+	origins []string // that the page may ask
+
+	scriptless bool
 
 	mu       sync.Mutex // guards the fields below
 	requests []request
@@ -129,7 +132,7 @@ func Open(t testing.TB, origins ...string) *Tab {
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(allocator)
-	b := &Tab{t: t, ctx: ctx}
+	b := &Tab{t: t, ctx: ctx, origins: origins}
 	t.Cleanup(func() {
 		err := chromedp.Cancel(ctx)
 		cancel()
@@ -137,9 +140,30 @@ func Open(t testing.TB, origins ...string) *Tab {
 		if err != nil {
 			t.Errorf("end the browser: %v", err)
 		}
-		b.check(origins)
+		b.check()
 	})
-	if err := chromedp.Do(ctx); err != nil { // starts the browser
+	b.start()
+	return b
+}
+
+// Another opens another tab of the browser. What it asks for is checked as what the first one does.
+func (b *Tab) Another() *Tab {
+	b.t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	other := &Tab{t: b.t, ctx: ctx, origins: b.origins}
+	b.t.Cleanup(func() {
+		cancel()
+		other.check()
+	})
+	other.start()
+	return other
+}
+
+// start starts the browser for its first tab, opens the tab, and listens to it.
+func (b *Tab) start() {
+	t, ctx := b.t, b.ctx
+	t.Helper()
+	if err := chromedp.Do(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := chromedp.Listen(ctx, b.see); err != nil {
@@ -153,7 +177,6 @@ func Open(t testing.TB, origins ...string) *Tab {
 			t.Fatal(err)
 		}
 	}
-	return b
 }
 
 // see records an event.
@@ -183,7 +206,7 @@ func (b *Tab) see(ev any) {
 }
 
 // check fails the test for what the page must not have done.
-func (b *Tab) check(origins []string) {
+func (b *Tab) check() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.problems {
@@ -191,7 +214,7 @@ func (b *Tab) check(origins []string) {
 	}
 	for _, r := range b.requests {
 		ours := strings.HasPrefix(r.url, "about:") || strings.HasPrefix(r.url, "data:") // which ask nobody
-		for _, origin := range origins {
+		for _, origin := range b.origins {
 			ours = ours || r.url == origin || strings.HasPrefix(r.url, origin+"/")
 		}
 		if !ours {
@@ -246,6 +269,10 @@ func (b *Tab) Go(url string) {
 func (b *Tab) Click(css string) {
 	b.t.Helper()
 	b.Do(chromedp.ScrollIntoView(chromedp.CSS(css)))
+	if b.scriptless {
+		b.Do(chromedp.Click(chromedp.CSS(css)))
+		return
+	}
 	name, err := json.Marshal(css)
 	if err != nil {
 		b.t.Fatal(err)
@@ -287,6 +314,36 @@ func Eval[T any](b *Tab, expression string) T {
 		b.t.Fatalf("%s: %v", expression, err)
 	}
 	return v
+}
+
+// Scriptless makes the browser run no script of a page.
+func (b *Tab) Scriptless() {
+	b.t.Helper()
+	b.scriptless = true
+	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Media makes the browser show pages as on a medium: "print"; "" for a screen.
+func (b *Tab) Media(medium string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: medium})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Before runs JavaScript in each page that the tab opens from now on, before the page's own.
+func (b *Tab) Before(script string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	if err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // Run runs JavaScript for its effect.
@@ -415,6 +472,20 @@ func (b *Tab) Shot(file string) {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err == nil {
+		err = os.WriteFile(file, png, 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// ShotView writes a picture of what is in view to a file (PNG).
+func (b *Tab) ShotView(file string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 	if err == nil {
 		err = os.WriteFile(file, png, 0o644)
 	}

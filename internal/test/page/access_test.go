@@ -77,8 +77,7 @@ func TestFullPageAccessible(t *testing.T) {
 			open(b)
 			audit(id+", unfolded", b)
 		}
-		b.Type("#find input", "e")
-		b.Click("#find button")
+		b.Type("#find input", "e\r")
 		b.Wait(shows("#found p", "found"))
 		audit("found", b)
 		stranger.Go(h.url() + "/login")
@@ -108,7 +107,7 @@ func TestFullPageKeyboard(t *testing.T) {
 		".filter(e => e.checkVisibility() && e.getClientRects().length)"
 	for _, path := range []string{"/", "/t/rich"} {
 		b.Go(h.url() + path)
-		b.Wait("document.readyState === 'complete' && document.querySelector('#t-rich')")
+		b.Wait("document.readyState === 'complete' && document.querySelector('#t-rich, #head')")
 		b.Wait("!document.querySelector('#items') || document.querySelector('#i-second')")
 		b.Run("window.reached = new Set(); window.blind = []; document.addEventListener('focusin', (e) => {" +
 			"window.reached.add(e.target); const s = getComputedStyle(e.target);" +
@@ -134,13 +133,13 @@ func TestFullPageKeyboard(t *testing.T) {
 	b.Press("\r")
 	b.Wait("document.querySelector('#items .tool[open]')")
 	focus("textarea")
-	b.Press("typed\t")
-	b.Press("\r")
+	b.Press("typed\r")
 	b.Wait(shows("#items .chat", "typed"))
-	focus("form.cancel input")
-	b.Press("enough\r")
+	focus(".stopping > summary")
+	b.Press("\r\tenough\r")
 	b.Wait(shows("#items .notice", "cancel requested: enough"))
-	focus("h1 ~ a")
+	b.Run("scrollTo(0, 0)")
+	focus(".menu > summary")
 	b.Press("n")
 	b.Wait("document.activeElement.id === 'i-r1.prompt'")
 	b.Press("n")
@@ -158,19 +157,20 @@ func TestFullPageKeyboard(t *testing.T) {
 	b.Wait(shows("#found mark", "bracket"))
 }
 
-// Nothing moves for a reader who asks for that, and a dot breathes for others.
+// Nothing on a page moves unasked.
 func TestFullPageMotion(t *testing.T) {
 	h := newHost(t)
 	h.post("t1", begin("r1", "work", "")...)
 	b := h.login(t)
 	b.Wait(shows("#t-t1", "working"))
 	const moving = "document.getAnimations().length"
-	b.Wait(moving + " > 0")
-	b.Still()
-	b.Wait(moving + " === 0")
-	b.Go(h.url() + "/t/t1")
-	b.Wait(shows("#t-t1", "working"))
-	b.Wait(moving + " === 0")
+	for _, path := range []string{"/", "/t/t1"} {
+		b.Go(h.url() + path)
+		b.Wait(shows(".state", "working"))
+		if n := browser.Eval[int](b, moving); n != 0 {
+			t.Errorf("%d animations on %s", n, path)
+		}
+	}
 }
 
 // A screen reader announces that a run has ended, and none of its heartbeats, ages and items.

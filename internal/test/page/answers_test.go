@@ -34,7 +34,7 @@ func TestFullPageAnswer(t *testing.T) {
 		live := "#a-" + r.ID()
 		h.hosts("t1", r.Claim(0))
 		b.Wait(shows(live, "is answering"))
-		list.Wait(shows("#t-t1", "answering: piet") + " || " + shows("#t-t1 .bots", "piet"))
+		list.Wait(shows("#t-t1 .bots", "piet answering"))
 		h.hosts("t1", r.Delta(0, 0, 0, 0, "I will run **them**"), r.Delta(0, 0, 1, 19, " now.", "run_command"))
 		b.Wait(shows(live, "I will run them now."))
 		b.Wait(shows(live, "calls run_command"))

@@ -37,13 +37,13 @@ func TestFullPageAround(t *testing.T) {
 		h.chats("long", n)
 		b := h.login(t, "long")
 		b.Wait(fmt.Sprintf("document.getElementById('i-c%d')", n-1))
-		inView := func(id string) string {
+		seen := func(id string) string {
 			return fmt.Sprintf("document.getElementById('i-%[1]s') && "+
 				"Math.abs(document.getElementById('i-%[1]s').getBoundingClientRect().top) < innerHeight", id)
 		}
 		b.Run("location.hash = '#i-c500'")
 		b.Wait("location.search === '?at=c500'")
-		b.Wait(inView("c500"))
+		b.Wait(seen("c500"))
 		b.Wait("document.activeElement.id === 'i-c500'")
 		if got := shownIDs(b); len(got) > 600 {
 			t.Errorf("%d entries around one", len(got))
@@ -75,9 +75,16 @@ func TestFullPageAround(t *testing.T) {
 			t.Errorf("%d entries, want %d", len(got), n+2)
 		}
 		b.Go(h.url() + "/t/long#i-c3") // a link that was copied
-		b.Wait(inView("c3"))
-		b.Go(h.url() + "/t/long?at=none")
-		b.Wait(shows("#status", "The thread has no such entry."))
+		b.Wait(seen("c3"))
+		b.Go(h.url() + "/t/long?at=c700")
+		b.Wait(seen("c700"))
+		b.Wait("document.querySelector('#i-c700.linked') && document.activeElement.id === 'i-c700'")
+		for _, link := range []string{"?at=none", "#i-none"} { // which shows the end, and the reason
+			b.Go(h.url() + "/t/long" + link)
+			b.Wait(shows("#status", "The thread has no such entry."))
+			b.Wait("document.getElementById('i-live2')")
+			b.Wait(atEnd)
+		}
 	})
 }
 
@@ -106,8 +113,7 @@ func TestFullPageFind(t *testing.T) {
 	b.Wait("document.getElementById('i-d899')")
 	b.Run("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
 	b.Wait("document.activeElement.name === 'q'")
-	b.Type("#find input", "needle")
-	b.Click("#find button")
+	b.Type("#find input", "needle\r")
 	b.Wait(shows("#found mark", "Needle"))
 	b.Wait(shows("#found p", "1 item found."))
 	b.Click("#found li a")

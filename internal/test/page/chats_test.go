@@ -17,21 +17,21 @@ func TestFullPageChats(t *testing.T) {
 	h.post("t1", append(begin("r1", "work", ""),
 		signal("r1", "started", thread.TypeStarted, `,"live":true,"cwd":"/w","resume":"none"`))...)
 	b := h.login(t, "t1")
-	b.Wait("document.querySelector('.to-agent').checkVisibility()")
+	b.Wait("document.querySelector('.to-now').checkVisibility()")
 	// What is typed before a post is answered stays.
 	b.Run("const real = fetch; window.fetch = (...all) => new Promise((done) => " +
 		"{ window.answer = () => { window.fetch = real; done(real(...all)); }; })")
 	b.Type("textarea[name=text]", "look at one")
-	b.Click(".acts form:not(.cancel) button")
+	b.Click(".say button.main")
 	b.Wait("window.answer !== undefined")
 	b.Type("textarea[name=text]", "look at two")
 	b.Run("window.answer()")
 	b.Wait(shows("#items .chat", "look at one"))
 	b.Wait(shows("#status", "Posted."))
-	b.Click(".acts form:not(.cancel) button")
+	b.Click(".say button.main")
 	b.Wait(shows("#items .chat", "look at two"))
 	b.Wait("document.querySelectorAll('#items .undelivered').length === 2")
-	b.Wait(shows("#threads .unread", "2 not delivered yet"))
+	b.Wait(shows("#head .unread", "2 not delivered yet"))
 	id := func(n int) string {
 		var ids []string
 		for line := range strings.Lines(h.run("", "thread", "read", "t1")) {
@@ -49,7 +49,7 @@ func TestFullPageChats(t *testing.T) {
 	}
 	h.post("t1", delivery(0))
 	b.Wait("document.querySelectorAll('#items .undelivered').length === 1")
-	b.Wait(shows("#threads .unread", "1 not delivered yet"))
+	b.Wait(shows("#head .unread", "1 not delivered yet"))
 	// A further one is delivered when its piece is further back than a live answer looks.
 	var lines []string
 	for n := range 500 {
@@ -61,8 +61,8 @@ func TestFullPageChats(t *testing.T) {
 	h.start()
 	h.post("t1", delivery(1))
 	b.Wait("document.querySelectorAll('#items .undelivered').length === 0")
-	b.Wait("!document.querySelector('#threads .unread')")
+	b.Wait("!document.querySelector('#head .unread')")
 	h.post("t1", end("r1", "completed"))
 	b.Wait("document.querySelector('.to-next').checkVisibility()")
-	b.Wait("!document.querySelector('.to-agent').checkVisibility()")
+	b.Wait("!document.querySelector('.to-now').checkVisibility()")
 }

@@ -53,7 +53,7 @@ func exportAll(t *testing.T, h *host) {
 	f.Go("file://" + out + "#i-pi:s:1/1")
 	f.Wait("document.querySelector('img').naturalWidth === 1")
 	f.Wait("document.querySelector(':target').innerText.includes('an answer')")
-	f.Wait("getComputedStyle(document.body).maxWidth === '1152px'") // its style is let through
+	f.Wait("getComputedStyle(document.body).maxWidth === '864px'") // its style is let through
 	f.Click("#items .thinking summary")
 	f.Wait(shows(".thinking .text", "a thought"))
 	f.Click("#thinking")

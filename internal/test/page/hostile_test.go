@@ -20,7 +20,7 @@ var foreign = map[string]string{
 	"an element of a text": "%s :is(script, iframe, svg, math, style, link, base, meta, form, button, object, embed, " +
 		"video, audio, noscript, template, textarea, x-y, file)",
 	"an image elsewhere": "img:not([src^='/t/'], [src^='/assets/'], [src^='data:image/'])",
-	"an address":         "%s a:not([href^='/t/'], [href^='#i-'], [href^='http'], [href^='mailto:'])",
+	"an address":         "%s a[href]:not([href^='/t/'], [href^='#i-'], [href^='http'], [href^='mailto:'])",
 	"a style":            "[style]",
 }
 

@@ -51,7 +51,7 @@ func TestFullPageAsleep(t *testing.T) {
 		}
 		elsewhere.Wait(atEnd)
 		elsewhere.Run("document.getElementById('i-c150').scrollIntoView()")
-		elsewhere.Wait("Math.abs(document.getElementById('i-c150').getBoundingClientRect().top) < 50")
+		elsewhere.Wait("Math.abs(document.getElementById('i-c150').getBoundingClientRect().top) < 150")
 		// The server answers at another address for as long as the laptop sleeps.
 		h.stop()
 		addr := h.addr
@@ -70,7 +70,7 @@ func TestFullPageAsleep(t *testing.T) {
 		end.Wait("document.getElementById('i-slept2999')")
 		elsewhere.Wait(shows("#status", "Many entries have come meanwhile. Load the page again to see them."))
 		const top = "document.getElementById('i-c150').getBoundingClientRect().top"
-		if top := browser.Eval[float64](elsewhere, top); top > 50 {
+		if top := browser.Eval[float64](elsewhere, top); top > 150 {
 			t.Errorf("what is read was moved to %v", top)
 		}
 		// Both pages read on.
@@ -90,6 +90,8 @@ func TestFullPageDeleted(t *testing.T) {
 		h.run("", "thread", "delete", "t1")
 		b.Wait("/The thread was deleted|There is no such thread/.test(document.getElementById('status').innerText)")
 		b.Wait(shows("#items .chat", "hello")) // it can still be read here
+		b.Wait(shows("#head .state", "deleted") + " && document.title.startsWith('deleted')")
+		b.Wait("!document.querySelector('.say').checkVisibility()")
 		b.Go(h.url() + "/t/t1")
 		b.Wait(shows("#status", "There is no such thread."))
 	})
@@ -110,14 +112,14 @@ func TestFullPageExpires(t *testing.T) {
 		sealed := access.Seal(bytes.TrimSpace(secret), access.Session{Until: until, Most: until})
 		b.Cookie(h.url(), h.cookie(), sealed)
 		b.Go(h.url() + path)
-		b.Wait("document.querySelector('#t-t1')")
+		b.Wait("document.querySelector('#t-t1, #head')")
 		if path != "/" {
 			b.Type("textarea[name=text]", "too late")
 		}
 		b.Wait(shows("#status", "Your login has expired. Run arbe open again."))
 		if path != "/" {
 			b.Run("document.getElementById('status').textContent = ''")
-			b.Click(".acts .say button")
+			b.Click(".say button.main")
 			b.Wait(shows("#status", "Your login has expired."))
 			b.Wait("document.querySelector('textarea').value === 'too late'")
 		}

@@ -174,7 +174,7 @@ func (h *host) login(t testing.TB, id ...string) *browser.Tab {
 	t.Helper()
 	b := browser.Open(t, h.url())
 	b.Go(h.run("", append([]string{"open", "--print-url"}, id...)...))
-	b.Wait("document.getElementById('threads')")
+	b.Wait("document.readyState === 'complete' && document.querySelector('#threads, #room')")
 	return b
 }
 
@@ -380,7 +380,7 @@ func TestFullPageLong(t *testing.T) {
 			t.Errorf("%d entries, want %d", len(got), n+1)
 		}
 		b.Run("document.getElementById('i-c100').scrollIntoView()")
-		b.Wait("Math.abs(" + at("c100") + ") < 50")
+		b.Wait("Math.abs(" + at("c100") + ") < 150")
 		was := browser.Eval[float64](b, at("c100"))
 		h.post("long", chat("live2", "another"))
 		b.Wait("document.getElementById('i-live2') && !document.getElementById('new').hidden")
@@ -399,16 +399,17 @@ func TestFullPageActs(t *testing.T) {
 		b := h.login(t, "t1")
 		b.Wait(shows("#items .chat", "work"))
 		b.Type("textarea[name=text]", "look at the tests, too")
-		b.Click(".acts .say button")
+		b.Click(".say button.main")
 		b.Wait(shows("#items .chat", "look at the tests, too"))
+		b.Click(".stopping > summary")
 		b.Type("input[name=reason]", "enough")
-		b.Click("form.cancel button")
+		b.Click(".stopping button")
 		b.Wait(shows("#items .notice", "cancel"))
 		want := `"type":"signal.dispatch.cancel_requested","runId":"r1"`
 		if got := h.run("", "thread", "read", "t1"); !strings.Contains(got, want) {
 			t.Errorf("got %s", got)
 		}
 		h.post("t1", end("r1", "cancelled"))
-		b.Wait("!document.querySelector('form.cancel').checkVisibility()")
+		b.Wait("!document.querySelector('.stopping').checkVisibility()")
 	})
 }

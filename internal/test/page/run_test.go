@@ -81,8 +81,7 @@ func TestFullPageCompaction(t *testing.T) {
 			b.Wait(shows("#items .rule", "summar"))
 			b.Click("#items .rule summary")
 			b.Wait(shows("#items .rule details[open] .text", "so far."))
-			b.Type("#find input", "what was")
-			b.Click("#find button")
+			b.Type("#find input", "what was\r")
 			b.Wait(shows("#found mark", "What was"))
 		})
 	}

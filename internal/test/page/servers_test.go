@@ -59,7 +59,7 @@ func TestFullPageServers(t *testing.T) {
 	// What is posted by the one's page comes live to the other's.
 	c := one.login(t, "t1")
 	c.Type("textarea[name=text]", "look at the printer")
-	c.Click(".acts .say button")
+	c.Click(".say button.main")
 	c.Wait(shows("#items .chat", "look at the printer"))
 	b.Wait(shows("#items .chat", "look at the printer"))
 

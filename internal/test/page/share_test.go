@@ -13,6 +13,7 @@ func TestFullPageShareForm(t *testing.T) {
 	engines(t, func(t *testing.T, h *host) {
 		h.post("t1", begin("r1", "fix the parser", "")...)
 		b := h.login(t, "t1")
+		b.Click(".menu > summary")
 		b.Click(".links > summary")
 		b.Run("document.querySelector('.share select').value = '1'")
 		b.Click(".share button")

@@ -1,4 +1,10 @@
-package page
+// Package markup makes HTML of texts that anybody may have written: markdown, text as it was written, code with its
+// words coloured, the output of a tool.
+//
+// A text stands in the HTML as text: of its elements, addresses and styles none works but those that a function's
+// comment names. Characters that a reader would not see are made visible. Colours are classes: no HTML of this package
+// has a style.
+package markup
 
 import (
 	"bytes"
@@ -20,9 +26,9 @@ import (
 // mostMarkdown bounds the text of an item that is rendered as markdown, in bytes. A longer one is shown as it stands.
 const mostMarkdown = 128 << 10
 
-// markdown renders a text that anybody may have written. Its HTML stands there as text, and its images are links: to
+// Markdown renders a text that anybody may have written. Its HTML stands there as text, and its images are links: to
 // show one would ask another server for it. Links lead to web and mail addresses alone.
-func markdown(source string) template.HTML {
+func Markdown(source string) template.HTML {
 	source = view.Visible(source)
 	if len(source) <= mostMarkdown {
 		var b bytes.Buffer

@@ -1,4 +1,4 @@
-package page
+package markup
 
 import (
 	"strings"
@@ -28,19 +28,19 @@ func TestMarkdown(t *testing.T) {
 		{"a\u202eb", "<p>a‹U+202E›b</p>"},
 		{"    indented\n      code", "<pre tabindex=\"0\"><code>indented\n  code\n</code></pre>"},
 	} {
-		if got := strings.TrimSpace(string(markdown(tt.text))); got != tt.want {
+		if got := strings.TrimSpace(string(Markdown(tt.text))); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.text, got, tt.want)
 		}
 	}
 	long := strings.Repeat("<", mostMarkdown+1)
-	if got := string(markdown(long)); !strings.HasPrefix(got, `<pre tabindex="0">&lt;&lt;`) || strings.Contains(got, "<<") {
+	if got := string(Markdown(long)); !strings.HasPrefix(got, `<pre tabindex="0">&lt;&lt;`) || strings.Contains(got, "<<") {
 		t.Errorf("a long text: %.50s", got)
 	}
 }
 
 // The colours of an output are classes, and everything else is text.
 func TestOutput(t *testing.T) {
-	got := string(output("\x1b[1;31m<b>\x1b[0m\x1b]8;;javascript:alert(1)\x07x\n\x1b[48;5;200my"))
+	got := string(Output("\x1b[1;31m<b>\x1b[0m\x1b]8;;javascript:alert(1)\x07x\n\x1b[48;5;200my"))
 	if want := "<span class=\"b f1\">&lt;b&gt;</span>x\ny\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -122,6 +123,9 @@ func runnerFor(arch string) (string, error) {
 	return places.For(arch)
 }
 
+// errLogUnknown is the error of a database that is not opened for want of the thread server's answer.
+var errLogUnknown = errors.New("which log the database has to be of is not known")
+
 // opened returns what opens the database that the flags name, once, for the log of the thread server. It is nil without
 // a database. The database is open until the program ends. Callers at the same time share one attempt, each for as long
 // as its own context lasts.
@@ -134,7 +138,7 @@ func (c command) opened() func(context.Context) (*control.DB, error) {
 	return control.Once(func(ctx context.Context) (*control.DB, error) {
 		log, err := c.installation(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("which log the database has to be of is not known: %w", reach(err))
+			return nil, fmt.Errorf("%w: %w", errLogUnknown, reach(err))
 		}
 		db, err := control.Open(ctx, c.database, control.Config{})
 		if err != nil {

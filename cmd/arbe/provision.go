@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -156,13 +157,13 @@ func (c command) awaitLog(ctx context.Context, once bool, logger *slog.Logger) e
 	}
 }
 
-// awaitDatabase waits until the database can be used: it may be away, or its operator has to migrate or adopt it. One
-// pass does not wait.
+// awaitDatabase waits until the database can be used: it may be away, as may the thread server again, or its operator has
+// to migrate or adopt it. One pass does not wait.
 func (h host) awaitDatabase(ctx context.Context, once bool, logger *slog.Logger) (*control.DB, error) {
 	for logged := ""; ; {
 		db, err := h.database(ctx)
 		switch {
-		case once || !rows.IsUnserved(err):
+		case once || !rows.IsUnserved(err) && !errors.Is(err, errLogUnknown):
 			return db, err
 		case logged != err.Error():
 			logger.Warn("database not opened: tasks wait", "error", err)

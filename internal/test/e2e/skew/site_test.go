@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"arbe.0sk.ar/runner/internal/test/output"
 	"arbe.0sk.ar/runner/internal/test/port"
 	"arbe.0sk.ar/runner/thread"
 	"arbe.0sk.ar/runner/thread/client"
@@ -20,31 +21,11 @@ import (
 // secret signs all tokens.
 const secret = "a-secret-of-thirty-two-bytes-and-more"
 
-// output keeps what a process prints.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-// String returns what has come so far.
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // process is a program that lasts until it is ended.
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
-	log output
+	log output.Buffer
 	end func() // by TERM, after which it must exit with 0
 }
 

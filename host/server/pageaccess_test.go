@@ -78,7 +78,7 @@ func TestPageAccess(t *testing.T) {
 			code string
 		}{
 			{"login: list", visit{method: "GET", path: "/", cookies: login}, 200, ""},
-			{"login: live list", visit{method: "GET", path: "/live", cookies: login}, 200, ""},
+			{"login: live list", visit{method: "GET", path: "/live?on=list", cookies: login}, 200, ""},
 			{"login: thread", visit{method: "GET", path: "/t/two", cookies: login}, 200, ""},
 			{"login: state", visit{method: "GET", path: "/login/state", cookies: login}, 204, ""},
 			{"login by another name", visit{method: "GET", path: "/login", host: "arbe.example:1"}, 200, ""},
@@ -90,7 +90,7 @@ func TestPageAccess(t *testing.T) {
 			{"share: an entry", visit{method: "GET", path: "/t/one/raw/r1.running", cookies: share}, 200, ""},
 
 			{"no cookie: list", visit{method: "GET", path: "/"}, 401, "no_login"},
-			{"no cookie: live list", visit{method: "GET", path: "/live"}, 401, "no_login"},
+			{"no cookie: live list", visit{method: "GET", path: "/live?on=list"}, 401, "no_login"},
 			{"no cookie: thread", visit{method: "GET", path: "/t/one"}, 401, "no_login"},
 			{"no cookie: older entries", visit{method: "GET", path: "/t/one/older?before=1"}, 401, "no_login"},
 			{"no cookie: newer entries", visit{method: "GET", path: "/t/one/newer?after=0"}, 401, "no_login"},
@@ -164,7 +164,7 @@ func TestPageAccess(t *testing.T) {
 			{"share: another's entry", visit{method: "GET", path: "/t/two/raw/r1.running", cookies: share}, 403, "wrong_thread"},
 			{"share: another's image", visit{method: "GET", path: "/t/two/image/r1.running/0", cookies: share}, 403, "wrong_thread"},
 			{"share: list", visit{method: "GET", path: "/", cookies: share}, 401, "no_login"},
-			{"share: live list", visit{method: "GET", path: "/live", cookies: share}, 401, "no_login"},
+			{"share: live list", visit{method: "GET", path: "/live?on=list", cookies: share}, 401, "no_login"},
 			{
 				"share under the name of a login", visit{
 					method: "GET", path: "/", cookies: namedFor(b, []*http.Cookie{{Value: share[0].Value}}),
@@ -339,7 +339,7 @@ func TestPageHeaders(t *testing.T) {
 		"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
 	}
 	for path, status := range map[string]int{
-		"/": 200, "/?part": 200, "/?state=nonsense": 400, "/live": 200, "/login": 200, "/share": 200,
+		"/": 200, "/?part": 200, "/?state=nonsense": 400, "/live?on=list": 200, "/login": 200, "/share": 200,
 		"/login/state": 204,
 		"/t/one":       200, "/t/none": 404, "/t/not..valid": 404, "/t/one/none": 404, script: 200,
 		"/t/one/older?before=1": 200, "/t/one/older?before=-1": 400, "/t/one/live?after=0": 200, "/t/one/raw/a": 200,
@@ -404,7 +404,7 @@ func TestPageLive(t *testing.T) {
 		login := trade(t, a, "/login", linkOf(t, a, "/login/codes", "")).cookies(t)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/live?q=needle", nil)
+		req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/live?on=list%3Fq%3Dneedle", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

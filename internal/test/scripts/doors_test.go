@@ -223,7 +223,7 @@ var doors = []door{
 	{name: "GET `/t/T`, the page", target: "/t/{T}", pass: 200},
 	{name: "GET `/t/…`, the page of another thread", target: "/t/t2", pass: 200},
 	{name: "GET `/t/T/raw/E`", target: "/t/{T}/raw/r1.running", pass: 200},
-	{name: "GET `/live`, the page's list", target: "/live", pass: 200},
+	{name: "GET `/live`, the page's list", target: "/live?on=list", pass: 200},
 	{name: "GET `/t/T/live`", target: "/t/{T}/live?after=0", pass: 200},
 	{name: "GET `/t/T/older`", target: "/t/{T}/older", pass: 400}, // it names no place
 	{name: "GET `/t/T/newer`", target: "/t/{T}/newer", pass: 400}, // it names no place

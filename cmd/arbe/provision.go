@@ -157,8 +157,8 @@ func (c command) awaitLog(ctx context.Context, once bool, logger *slog.Logger) e
 	}
 }
 
-// awaitDatabase waits until the database can be used: it may be away, as may the thread server again, or its operator has
-// to migrate or adopt it. One pass does not wait.
+// awaitDatabase waits until the database can be used: it may be away, as may the thread server again, or its operator
+// has to migrate or adopt it. One pass does not wait.
 func (h host) awaitDatabase(ctx context.Context, once bool, logger *slog.Logger) (*control.DB, error) {
 	for logged := ""; ; {
 		db, err := h.database(ctx)

@@ -479,17 +479,3 @@ func (b *Tab) Shot(file string) {
 		b.t.Fatal(err)
 	}
 }
-
-// ShotView writes a picture of what is in view to a file (PNG).
-func (b *Tab) ShotView(file string) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err == nil {
-		err = os.WriteFile(file, png, 0o644)
-	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}

@@ -20,14 +20,6 @@ func shot(t *testing.T, b *browser.Tab, name string) {
 	}
 }
 
-// shotView writes a picture of what is in view into that folder.
-func shotView(t *testing.T, b *browser.Tab, name string) {
-	t.Helper()
-	if dir := os.Getenv("ARBE_SHOTS"); dir != "" {
-		b.ShotView(filepath.Join(dir, name+".png"))
-	}
-}
-
 // scene posts threads in each state.
 func (h *host) scene() {
 	h.t.Helper()
